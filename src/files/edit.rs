@@ -13,21 +13,22 @@ use super::text::{Encoding, SAMPLE, Style};
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
-use crate::worker::protocol::{Header, OldFile, Reply, Shown};
+use crate::worker::protocol::{Header, Reply};
 
 /// Maximum size of a file to edit, in bytes, because files are edited in memory.
 const MAX_EDITED: u64 = 32 << 20;
 
 /// Creates or replaces a file, unless it differs from the file that the user was shown.
-pub(super) fn write_file(target: &Target, content: &str, shown: Option<Shown>) -> Result<Reply> {
+pub(super) fn write_file(target: &Target, content: &str, shown: Option<&str>) -> Result<Reply> {
     let entry = LockedEntry::make_and_lock(target)?;
-    if shown.is_some_and(|shown| !is_still(shown, &entry)) {
+    let before = entry.state();
+    if shown.is_some_and(|shown| shown != before) {
         return Err(Error::failed(format!(
             "{} has changed since the user was asked: ask again",
             target.asked.display()
         )));
     }
-    let (before, old) = (entry.state(), entry.open(OFlags::WRONLY)?);
+    let old = entry.open(OFlags::WRONLY)?;
     // A writable but unreadable file gets the text unchanged.
     let readable = entry.open(OFlags::RDONLY).ok().flatten();
     let (mut start, mut bytes) = (Vec::new(), content.as_bytes().to_vec());
@@ -53,21 +54,6 @@ pub(super) fn write_file(target: &Target, content: &str, shown: Option<Shown>) -
     Ok(changed(&entry, before, text))
 }
 
-fn is_still(shown: Shown, entry: &LockedEntry) -> bool {
-    let Ok(now) = entry.open(OFlags::RDONLY) else {
-        return false;
-    };
-    let mut content = Vec::new();
-    match (shown, now) {
-        (Shown::Absent, now) => now.is_none(),
-        (Shown::Content(_), None) => false,
-        (Shown::Content(crc), Some(now)) => {
-            let read = now.file.take(MAX_EDITED).read_to_end(&mut content);
-            read.is_ok() && crc32fast::hash(&content) == crc
-        }
-    }
-}
-
 /// Reports a change of a file that was in this state.
 fn changed(entry: &LockedEntry, before: String, text: String) -> Reply {
     let after = entry.state();
@@ -77,17 +63,17 @@ fn changed(entry: &LockedEntry, before: String, text: String) -> Reply {
     }
 }
 
-/// Restores a file, unless its directory has been replaced or the file has changed since.
-pub(super) fn put_back(target: &Target, file: &OldFile) -> Result<Reply> {
+/// Restores the content of a file, or its absence, unless its directory has been replaced or the file has changed since.
+pub(super) fn put_back(target: &Target, state: &str, content: Option<&[u8]>) -> Result<Reply> {
     let entry = LockedEntry::lock(target)?;
     let now = entry.open(OFlags::RDONLY)?;
-    if entry.state() != file.state {
+    if entry.state() != state {
         return Err(Error::failed("it was changed again"));
     }
-    match now {
-        now if file.was_there => entry.write(now.as_ref(), &file.content)?,
-        Some(_) => entry.remove().map_err(|e| target.error(e))?,
-        None => {}
+    match (content, now) {
+        (Some(content), now) => entry.write(now.as_ref(), content)?,
+        (None, Some(_)) => entry.remove().map_err(|e| target.error(e))?,
+        (None, None) => {}
     }
     Ok(text_reply("done"))
 }

@@ -12,7 +12,7 @@ use crate::message::{MAX_FILE, MAX_IMAGE, MAX_MEDIA, Media, MediaKind, media_typ
 use crate::text::{clip, fenced, foreign_name, size, to_single_line};
 use crate::usage::Budget;
 use crate::worker::more_pages;
-use crate::worker::protocol::{FileJob, IncomingFile};
+use crate::worker::protocol::{FileAction, FileJob};
 
 /// Maximum size of a shown text file, in bytes.
 const MAX_TEXT: usize = 64 << 10;
@@ -101,17 +101,15 @@ impl Downloader<'_> {
             "inbox/{}",
             clip(&(self.chats.local_time)(SystemTime::now()), 10)
         );
-        let file = IncomingFile {
-            dir,
-            name: name.to_owned(),
+        let name = name.to_owned();
+        let job = FileJob {
+            path: dir,
+            action: FileAction::TakeFile { name },
             content: bytes.to_vec(),
         };
         // Independent of the download's cancel, so that downloaded files are saved.
         let cancel = Cancel::new(Some(SAVE_TIME));
-        self.chats
-            .workers
-            .call(FileJob::TakeFile(file), &cancel)?
-            .into_text()
+        self.chats.workers.call(job, &cancel)?.into_text()
     }
 
     /// Returns the part of a file that the model can read. The transcript of a recording is added to `text`: as the user's

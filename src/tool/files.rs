@@ -15,7 +15,7 @@ use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, foreign_line, size};
 use crate::usage::Budget;
-use crate::worker::protocol::{FileJob, Header, Reply, Shown};
+use crate::worker::protocol::{FileJob, Header, Reply};
 use crate::worker::{PdfText, Workers};
 
 /// Maximum size of a PDF's text in one result, in bytes: less than a page.
@@ -122,14 +122,14 @@ pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Budget) -> Result<String> 
 
 fn run(name: &str, files: &Files, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let workers = &files.workers;
-    let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
-    let job = arguments::<FileJob>(&job)?;
+    let path = text(args, "path");
+    let action = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
+    let job = FileJob::new(path, arguments(&action)?);
     let reply = if job.changes_files() {
         change_file(workers, job, turn)?
     } else {
         workers.call(job, turn.cancel)?
     };
-    let path = text(args, "path");
     let content = match reply.header {
         Header::Image => return show_image(path, &reply.body),
         Header::Recording => return heard(files, path, turn),
@@ -157,7 +157,7 @@ fn run(name: &str, files: &Files, args: &Value, turn: &CallContext) -> Result<To
 
 /// Does a job that changes a file, and stores the previous version for `/undo`.
 pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -> Result<Reply> {
-    let path = job.path().to_owned();
+    let path = job.path.clone();
     let Some(versions) = turn.budget.versions() else {
         return workers.call(job, turn.cancel);
     };
@@ -194,9 +194,12 @@ fn replaced(workers: &Workers, args: &Value, cancel: Option<&Cancel>) -> Change 
         Ok(())
     });
     match read {
-        Ok(_) => Change::replacing(&content, new),
+        Ok(state) => Change {
+            shown: Some(state),
+            ..Change::replacing(&content, new)
+        },
         Err(e) if e.message.ends_with("does not exist") => Change {
-            shown: Some(Shown::Absent),
+            shown: Some(String::new()),
             ..Change::between("", new)
         },
         Err(e) => Change::unseen(
