@@ -3,13 +3,14 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 
+use encoding_rs::UTF_8;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::atomic::{Existing, LockedEntry};
 use super::read::too_large;
 use super::replace::replaced;
-use super::text::{Encoding, SAMPLE, Style};
+use super::text::{SAMPLE, Style};
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
@@ -28,15 +29,13 @@ pub(super) fn write_file(target: &Target, content: &str, shown: Option<&str>) ->
             target.asked.display()
         )));
     }
-    let old = entry.open(OFlags::WRONLY)?;
-    // A writable but unreadable file gets the text unchanged.
-    let readable = entry.open(OFlags::RDONLY).ok().flatten();
+    let old = entry.open(OFlags::RDWR)?;
     let (mut start, mut bytes) = (Vec::new(), content.as_bytes().to_vec());
-    if let Some(old) = readable {
+    if let Some(old) = &old {
         let loses = content.contains(char::REPLACEMENT_CHARACTER);
         let most = if loses { MAX_EDITED } else { SAMPLE as u64 };
         (&old.file).take(most).read_to_end(&mut start)?;
-        if loses && Encoding::detect(&start).decode(&start).1 > 0 {
+        if loses && UTF_8.decode(&start).2 {
             return Err(Error::failed(format!(
                 "{} has bytes that are no text, which \u{fffd} stands for: they would be lost; change it with edit_file",
                 target.asked.display()
@@ -88,8 +87,8 @@ pub(super) fn append_file(target: &Target, content: &str) -> Result<Reply> {
         return Ok(changed(&entry, before, text));
     };
     let (mut file, len) = (&old.file, old.len());
-    let style = style_of(&old)?;
-    if let Err(e) = file.write_all(&style.part(content)) {
+    let content = in_style_of(&old, content)?;
+    if let Err(e) = file.write_all(&content) {
         // A write to a full disk may have been partial.
         file.set_len(len)
             .doing(format_args!("undoing a partial write to {name}"))?;
@@ -99,8 +98,8 @@ pub(super) fn append_file(target: &Target, content: &str) -> Result<Reply> {
     Ok(changed(&entry, before, text))
 }
 
-/// Detects encoding and line ends from the first and the last bytes.
-fn style_of(old: &Existing) -> Result<Style> {
+/// Encodes text to append, with the file's encoding and line ends.
+fn in_style_of(old: &Existing, text: &str) -> Result<Vec<u8>> {
     let (file, len) = (old.file.file(), old.len());
     // Both lengths are short.
     let bytes = |len| vec![0; usize::try_from(len).unwrap_or(SAMPLE)];
@@ -110,7 +109,7 @@ fn style_of(old: &Existing) -> Result<Style> {
     let from = len.saturating_sub(SAMPLE as u64) & !1;
     let mut end = bytes(len - from);
     file.read_exact_at(&mut end, from)?;
-    Ok(Style::detect(&mark, &end))
+    Ok(Style::detect(&mark, &end).part(text))
 }
 
 pub(super) fn remove_file(target: &Target) -> Result<Reply> {
@@ -144,11 +143,13 @@ pub(super) fn edit_file(target: &Target, texts: [&str; 2], all: bool) -> Result<
 
 /// Returns the content with the text replaced, in its encoding.
 fn edited(content: &[u8], [old, new]: [&str; 2], all: bool) -> Result<(Vec<u8>, String)> {
-    let encoding = Encoding::detect(content);
-    if !encoding.is_utf16() {
+    let (text, encoding, is_damaged) = UTF_8.decode(content);
+    if encoding == UTF_8 {
         return replaced(content, old, new, all);
+    } else if is_damaged {
+        return Err(Error::failed("invalid UTF-16: use exec"));
     }
-    let text = encoding.decode_all(content)?;
     let (text, report) = replaced(text.as_bytes(), old, new, all)?;
-    Ok((encoding.encode_all(&String::from_utf8_lossy(&text)), report))
+    let style = Style::detect(content, b"");
+    Ok((style.whole(&String::from_utf8_lossy(&text)), report))
 }
