@@ -15,8 +15,8 @@ use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, foreign_line, size};
 use crate::usage::Budget;
+use crate::worker::Workers;
 use crate::worker::protocol::{FileJob, Header, Reply};
-use crate::worker::{PdfText, Workers};
 
 /// Maximum size of a PDF's text in one result, in bytes: less than a page.
 const MAX_PDF_TEXT: usize = 28_000;
@@ -136,13 +136,7 @@ fn run(name: &str, files: &Files, args: &Value, turn: &CallContext) -> Result<To
         Header::Pdf => {
             let pages = text(args, "pages");
             let read = workers.read_pdf(reply.body, pages, MAX_PDF_TEXT, turn.cancel);
-            let PdfText { mut text, more } = read.doing(foreign_line(path, 300))?;
-            if !more.is_empty() {
-                text.push_str(&format!(
-                    "[there is more: read it again with pages {more}]\n"
-                ));
-            }
-            text
+            read.doing(foreign_line(path, 300))?
         }
         _ => reply.into_text()?,
     };
@@ -211,8 +205,10 @@ fn replaced(workers: &Workers, args: &Value, cancel: Option<&Cancel>) -> Change 
 
 /// Returns an image that a call read; requests carry it after the results.
 fn show_image(path: &str, file: &[u8]) -> Result<ToolOutput> {
-    let image =
-        Media::image(file).ok_or_else(|| Error::failed("the file is no longer an image"))?;
+    let image = Media::image(file);
+    let image = image.ok_or_else(|| {
+        Error::failed("it begins like an image, but has no header that gives its size")
+    })?;
     let name = Path::new(path).file_name().unwrap_or_default();
     let name = name.to_string_lossy();
     let text = format!(

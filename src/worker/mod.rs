@@ -18,11 +18,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use client::Worker;
-pub(crate) use client::{Served, WorkerProcess};
+pub(crate) use client::{Worker, WorkerProcess};
 use notes::Notes;
 use output::OutputBuffer;
-pub(crate) use pdf::{PdfText, more_pages};
 
 use crate::access::Grant;
 use crate::cancel::Cancel;
@@ -186,7 +184,7 @@ impl Workers {
     }
 
     /// Starts a program in the sandbox. It ends at the end of its input.
-    pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Served> {
+    pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Worker> {
         let job = Job::Serve(job);
         self.start(&job, cancel)?.serve(&job, cancel)
     }
