@@ -84,7 +84,7 @@
 //
 // # Where a new thing goes
 //
-// - **A tool**: a file tool that gets all its arguments from the model is a variant of `FileJob` in `worker/protocol.rs`, its
+// - **A tool**: a file tool that gets all its arguments from the model is a variant of `FileAction` in `worker/protocol.rs`, its
 //   arm and file in `files/`, and a spec in `tool/files.rs` under the variant's name in `snake_case`. Any other tool is a file
 //   in `tool/` with a function that makes it from the settings and workers, and a line in `tools` of `app/tools.rs`; its work in the
 //   workspace is also a job in `worker/protocol.rs`. Tests that list all tools: `tests/it/discipline.rs`,

@@ -10,7 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{
-    CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat, openat2, readlinkat,
+    CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, open, openat, openat2,
+    readlinkat,
 };
 use rustix::io::Errno;
 
@@ -27,6 +28,9 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY
 
 /// Opens without permission to read.
 const SEARCH: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// Keeps a path in its directory.
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 /// An open directory.
 #[derive(Debug)]
@@ -90,13 +94,8 @@ impl From<OwnedFd> for Dir {
 impl Dir {
     /// Opens a directory with a trusted path.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let fd = openat(
-            CWD,
-            path,
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .doing(format_args!("opening {}", path.display()))?;
+        let opened = open(path, SEARCH | OFlags::DIRECTORY, Mode::empty());
+        let fd = opened.doing(format_args!("opening {}", path.display()))?;
         Ok(fd.into())
     }
 
@@ -107,16 +106,10 @@ impl Dir {
 
     /// Opens the directory at `path` for reading, with the same scope.
     pub(crate) fn dir_at(&self, path: &Path, links: Links) -> Result<Self, Errno> {
-        let fd = self.open_at(
-            path,
-            OFlags::RDONLY | OFlags::DIRECTORY,
-            Mode::empty(),
-            links,
-        )?;
-        Ok(Self {
-            fd,
-            scope: self.scope,
-        })
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = self.open_at(path, flags, Mode::empty(), links)?;
+        let scope = self.scope;
+        Ok(Self { fd, scope })
     }
 
     /// Returns the names in this directory, sorted.
@@ -148,26 +141,16 @@ impl Dir {
         let path = if is_own { Path::new(".") } else { path };
         let flags = flags | OFlags::CLOEXEC;
         match (self.scope, links) {
-            (Scope::Beneath, _) => self.open_beneath(path, flags, mode, links),
+            (Scope::Beneath, Links::Follow) => resolve(self.as_fd(), path, flags, mode, BENEATH),
+            (Scope::Beneath, Links::Refuse) => {
+                let how = BENEATH | ResolveFlags::NO_SYMLINKS;
+                resolve(self.as_fd(), path, flags, mode, how)
+            }
             (Scope::Anywhere, Links::Follow) => openat(&self.fd, path, flags, mode),
             (Scope::Anywhere, Links::Refuse) => {
                 openat(&self.fd, path, flags | OFlags::NOFOLLOW, mode)
             }
         }
-    }
-
-    fn open_beneath(
-        &self,
-        path: &Path,
-        flags: OFlags,
-        mode: Mode,
-        links: Links,
-    ) -> Result<OwnedFd, Errno> {
-        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        if links == Links::Refuse {
-            resolve |= ResolveFlags::NO_SYMLINKS;
-        }
-        self::resolve(self.as_fd(), path, flags, mode, resolve)
     }
 
     /// Returns the directory of an existing or new file at `path`, open for reading, and its name there. Follows a link in the
@@ -190,10 +173,8 @@ impl Dir {
 
     /// Creates the directory at `path`, and its missing parents.
     pub(crate) fn make_dirs(&self, path: &Path, mode: Mode, links: Links) -> Result<(), Errno> {
-        let open = || {
-            self.open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), links)
-                .map(drop)
-        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let open = || self.open_at(path, flags, Mode::empty(), links).map(drop);
         match open() {
             Err(Errno::NOENT) => {}
             found => return found,
@@ -212,9 +193,8 @@ impl Dir {
 
     /// Opens a regular file for reading without waiting for a pipe or a device. Errors name it `asked`.
     pub(crate) fn read(&self, path: &Path, asked: &Path, links: Links) -> Result<fs_err::File> {
-        let fd = self
-            .open_at(path, READ, Mode::empty(), links)
-            .map_err(|e| explain(e, asked))?;
+        let opened = self.open_at(path, READ, Mode::empty(), links);
+        let fd = opened.map_err(|e| explain(e, asked))?;
         is_regular(&fstat(&fd)?, asked)?;
         Ok(fs_err::File::from_parts(fd.into(), asked))
     }
@@ -227,25 +207,23 @@ impl AsFd for Dir {
 }
 
 pub(crate) fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(()),
-        FileType::Directory => Err(Error::failed(format!("{} is a directory", path.display()))),
-        _ => Err(Error::failed(format!(
-            "{} is not a regular file",
-            path.display()
-        ))),
-    }
+    let what = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => return Ok(()),
+        FileType::Directory => "a directory",
+        _ => "not a regular file",
+    };
+    Err(Error::failed(format!("{} is {what}", path.display())))
 }
 
 /// Refuses a file that may have another name outside the tree.
 pub(crate) fn has_one_name(stat: &Stat, path: &Path) -> Result<()> {
-    match stat.st_nlink {
-        0 | 1 => Ok(()),
-        _ => Err(Error::failed(format!(
-            "{} has several names (hard links)",
-            path.display()
-        ))),
+    if stat.st_nlink < 2 {
+        return Ok(());
     }
+    let path = path.display();
+    Err(Error::failed(format!(
+        "{path} has several names (hard links)"
+    )))
 }
 
 /// Describes an error of [`Dir::open_at`].
@@ -271,11 +249,9 @@ pub(crate) const MAX_UNTRUSTED: usize = 64 << 10;
 
 /// See [`Dir::read_untrusted`]. Returns `None` also if the directory is missing.
 pub(crate) fn read_untrusted(dir: &Path, path: &str) -> Result<Option<String>> {
-    match Dir::open(dir) {
-        Err(_) if matches!(fs_err::symlink_metadata(dir), Err(e) if e.kind() == ErrorKind::NotFound) => {
-            Ok(None)
-        }
-        held => held?.read_untrusted(path),
+    match fs_err::symlink_metadata(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        _ => Dir::open(dir)?.read_untrusted(path),
     }
 }
 
@@ -285,7 +261,7 @@ impl Dir {
         let Some((file, len)) = self.open_untrusted(path)? else {
             return Ok(None);
         };
-        let mut text = read_lossy(file, len, MAX_UNTRUSTED)?;
+        let mut text = read_lossy(file, MAX_UNTRUSTED)?;
         if len > MAX_UNTRUSTED as u64 {
             text.push_str(&format!("\n[cut at {MAX_UNTRUSTED} bytes]\n"));
         }
@@ -303,12 +279,12 @@ impl Dir {
         };
         let start = len.saturating_sub(max as u64);
         file.seek(SeekFrom::Start(start))?;
-        Ok(Some((read_lossy(file, len, max)?, start == 0)))
+        Ok(Some((read_lossy(file, max)?, start == 0)))
     }
 
     /// Opens a file that a model can write, if it is a regular file without symbolic links and other hard links. The process
     /// with the keys must open such files only this way. Also returns the length in bytes.
-    pub(crate) fn open_untrusted(&self, path: &str) -> Result<Option<(fs_err::File, u64)>> {
+    fn open_untrusted(&self, path: &str) -> Result<Option<(fs_err::File, u64)>> {
         let path = Path::new(path);
         let fd = match self.open_at(path, READ, Mode::empty(), Links::Refuse) {
             Err(Errno::NOENT) => return Ok(None),
@@ -317,16 +293,13 @@ impl Dir {
         let stat = fstat(&fd)?;
         is_regular(&stat, path)?;
         has_one_name(&stat, path)?;
-        Ok(Some((
-            fs_err::File::from_parts(fd.into(), path),
-            u64::try_from(stat.st_size).unwrap_or(0),
-        )))
+        let len = u64::try_from(stat.st_size).unwrap_or(0);
+        Ok(Some((fs_err::File::from_parts(fd.into(), path), len)))
     }
 }
 
-fn read_lossy(file: fs_err::File, len: u64, max: usize) -> Result<String> {
-    // One extra byte of capacity, for the read that finds the end of the file.
-    let mut bytes = Vec::with_capacity(usize::try_from(len).map_or(max, |len| len.min(max)) + 1);
+fn read_lossy(file: fs_err::File, max: usize) -> Result<String> {
+    let mut bytes = Vec::new();
     file.take(max as u64).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, fstat, readlinkat};
+use rustix::fs::{CWD, readlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -47,14 +47,7 @@ impl Grant {
     /// # Errors
     /// Returns an error if its path now contains a link.
     pub(crate) fn open(&self) -> Result<Option<OwnedFd>> {
-        let opened = open_straight(&self.real).and_then(|fd| {
-            let kind = FileType::from_raw_mode(fstat(&fd)?.st_mode);
-            if kind == FileType::Symlink {
-                return Err(Errno::LOOP);
-            }
-            Ok(fd)
-        });
-        match opened {
+        match open_straight(&self.real) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
             Err(Errno::LOOP) => Err(Error::config(format!(
@@ -74,33 +67,13 @@ pub(crate) struct Resolved {
 }
 
 impl Resolved {
-    /// Follows an absolute path.
+    /// Follows an absolute path. Missing components remain as they are.
     pub(crate) fn follow(path: &Path) -> Self {
-        Self::straight(path).unwrap_or_else(|_| {
-            let root = Self {
-                real: "/".into(),
-                links: Vec::new(),
-            };
-            root.join(path)
-        })
-    }
-
-    /// Resolves a path without links by a single call, instead of one per component.
-    fn straight(path: &Path) -> Result<Self, Errno> {
-        if path.components().any(|part| part == Component::ParentDir) {
-            return Err(Errno::LOOP);
-        }
-        open_straight(path)?;
-        Ok(Self {
-            real: path.components().collect(),
-            links: Vec::new(),
-        })
-    }
-
-    /// Follows a path from here. Missing components remain as they are.
-    pub(crate) fn join(&self, path: &Path) -> Self {
         let mut left = reversed(path);
-        let mut here = self.clone();
+        let mut here = Self {
+            real: "/".into(),
+            links: Vec::new(),
+        };
         while let Some(name) = left.pop() {
             if name == ".." {
                 here.real.pop();

@@ -16,61 +16,40 @@ use crate::paths::Home;
 /// services that act for their clients.
 pub(crate) const NEVER_OPEN: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
-/// A path that a setting opens to tools; absolute.
+/// A path that a setting opens to tools, and the links on the way there.
 #[derive(Clone)]
-pub(crate) struct Asked {
-    pub setting: String,
-    pub path: PathBuf,
-    pub access: Access,
-}
-
-/// A configured path and its target.
-#[derive(Clone)]
-struct Place {
-    asked: Asked,
-    found: Resolved,
+pub(crate) struct Place {
+    setting: String,
+    pub(crate) grant: Grant,
+    links: Vec<PathBuf>,
 }
 
 impl Place {
-    fn new(asked: Asked) -> Self {
-        let found = Resolved::follow(&asked.path);
-        Self { asked, found }
-    }
-
-    /// Returns a file or directory of the home, by its name there.
-    fn in_home(home: &Home, root: &Resolved, name: &str) -> Self {
-        let asked = Asked {
-            setting: name.to_owned(),
-            path: home.root().join(name),
-            access: Access::Read,
-        };
-        let found = root.join(name.as_ref());
-        Self { asked, found }
+    /// Follows an absolute path.
+    pub(crate) fn new(setting: &str, path: PathBuf, access: Access) -> Self {
+        let Resolved { real, links } = Resolved::follow(&path);
+        Self {
+            setting: setting.to_owned(),
+            grant: Grant { path, real, access },
+            links,
+        }
     }
 
     fn real(&self) -> &Path {
-        &self.found.real
-    }
-
-    fn grant(&self, access: Access) -> Grant {
-        Grant {
-            path: self.asked.path.clone(),
-            real: self.found.real.clone(),
-            access,
-        }
+        &self.grant.real
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.asked.setting, self.asked.path.display())
+        write!(f, "{}: {}", self.setting, self.grant.path.display())
     }
 }
 
 /// Directories that the configuration opens to tools, and those that must remain closed.
 #[derive(Clone)]
 pub(crate) struct Grants {
-    home: Resolved,
+    home: Place,
     agent: Place,
     notes: Place,
     /// The workspace, and the writable grants of all tools and servers.
@@ -84,38 +63,22 @@ impl Grants {
     ///
     /// # Errors
     /// Returns an error of kind `Config`, starting with the setting and its path, if tools could change instructions.
-    pub(crate) fn new(home: &Home, writable: Vec<Asked>, open_beside: bool) -> Result<Self> {
-        let root = Resolved::follow(home.root());
-        let own_workspace = home.workspace();
-        let place = |asked: Asked| {
-            if asked.path == own_workspace {
-                let found = root.join("workspace".as_ref());
-                return Place { asked, found };
-            }
-            Place::new(asked)
-        };
+    pub(crate) fn new(home: &Home, writable: Vec<Place>, open_beside: bool) -> Result<Self> {
+        let in_home = |name: &str| Place::new(name, home.root().join(name), Access::Read);
         let grants = Self {
-            agent: Place::in_home(home, &root, "agent"),
-            notes: Place::in_home(home, &root, "memory"),
-            writable: writable.into_iter().map(place).collect(),
-            home: root,
+            home: Place::new("BANTAM_HOME", home.root().to_owned(), Access::Read),
+            agent: in_home("agent"),
+            notes: in_home("memory"),
+            writable,
             open_beside,
         };
         grants.check_notes()?;
         for place in &grants.writable {
             grants.check(place)?;
         }
-        let config = Place::in_home(home, &grants.home, "config.json");
-        let itself = Place {
-            asked: Asked {
-                setting: "BANTAM_HOME".to_owned(),
-                path: home.root().to_owned(),
-                access: Access::Read,
-            },
-            found: grants.home.clone(),
-        };
-        for own in [&itself, &grants.agent, &grants.notes, &config] {
-            let mut entries = own.found.links.iter().chain([&own.found.real]);
+        let config = in_home("config.json");
+        for own in [&grants.home, &grants.agent, &grants.notes, &config] {
+            let mut entries = own.links.iter().chain([&own.grant.real]);
             if let Some((entry, by)) = entries.find_map(|entry| grants.changing(entry)) {
                 return Err(Error::config(format!(
                     "{own} leads through {entry}, which tools can change ({by})"
@@ -141,26 +104,29 @@ impl Grants {
 
     /// Returns `$BANTAM_HOME` without links.
     pub(crate) fn home(&self) -> &Path {
-        &self.home.real
+        self.home.real()
     }
 
     /// Returns the workspace, which may be missing.
     pub(crate) fn workspace(&self) -> Grant {
-        self.writable[0].grant(Access::Write)
+        self.writable[0].grant.clone()
     }
 
     /// Returns the user's notes.
     pub(crate) fn notes(&self, access: Access) -> Grant {
-        self.notes.grant(access)
+        Grant {
+            access,
+            ..self.notes.grant.clone()
+        }
     }
 
     /// Returns the grants of a policy in addition to the workspace.
     ///
     /// # Errors
     /// Returns the errors of [`Grants::without_workspace`], and an error if a grant contains the workspace or is inside it.
-    pub(crate) fn beside_workspace(&self, asked: &[Asked]) -> Result<Vec<Grant>> {
-        let mut places = vec![self.writable[0].clone()];
-        places.extend(self.places(asked)?);
+    pub(crate) fn beside_workspace(&self, asked: &[Place]) -> Result<Vec<Grant>> {
+        self.check_all(asked)?;
+        let places = [&self.writable[..1], asked].concat();
         Ok(apart(&places)?.split_off(1))
     }
 
@@ -169,41 +135,31 @@ impl Grants {
     /// # Errors
     /// Returns an error of kind `Config`, starting with the setting and its path, if a grant is missing, must not be opened,
     /// contains another one, or goes through a link that tools can change.
-    pub(crate) fn without_workspace(&self, asked: &[Asked]) -> Result<Vec<Grant>> {
-        apart(&self.places(asked)?)
+    pub(crate) fn without_workspace(&self, asked: &[Place]) -> Result<Vec<Grant>> {
+        self.check_all(asked)?;
+        apart(asked)
     }
 
-    /// Resolves these paths, which must exist.
-    fn places(&self, asked: &[Asked]) -> Result<Vec<Place>> {
-        let mut places = Vec::new();
-        for asked in asked {
-            let place = Place::new(asked.clone());
-            self.check(&place)?;
-            fs_err::metadata(place.real()).map_err(|e| {
-                let missing = e.kind() == std::io::ErrorKind::NotFound;
-                let why = if missing {
-                    "does not exist".to_owned()
-                } else {
-                    e.to_string()
-                };
-                Error::config(format!("{place} {why}"))
-                    .hint(format!("create it, or remove it from {}", asked.setting))
-            })?;
-            places.push(place);
+    /// Checks these paths, which must exist.
+    fn check_all(&self, places: &[Place]) -> Result<()> {
+        for place in places {
+            self.check(place)?;
+            if !place.real().exists() {
+                let hint = format!("create it, or remove it from {}", place.setting);
+                let what = format!("{place} does not exist, or is closed to you");
+                return Err(Error::config(what).hint(hint));
+            }
         }
-        Ok(places)
+        Ok(())
     }
 
     /// Returns bantam's instructions, and these files if tools cannot change them.
-    pub(crate) fn always_readable(&self, files: Vec<Asked>) -> impl Iterator<Item = Grant> {
-        let files = files.into_iter().map(Place::new);
+    pub(crate) fn always_readable(&self, files: Vec<Place>) -> impl Iterator<Item = Grant> {
         let is_apart =
             |file: &Place| self.check(file).is_ok() && self.changing(file.real()).is_none();
-        let files: Vec<Place> = files.filter(is_apart).collect();
-        [self.agent.clone()]
-            .into_iter()
-            .chain(files)
-            .map(|place| place.grant(Access::Read))
+        let files = files.into_iter().filter(is_apart);
+        let grants = files.map(|file| file.grant);
+        [self.agent.grant.clone()].into_iter().chain(grants)
     }
 
     /// Returns the setting and path of a directory that contains this entry and is writable for tools, such as the notes. The
@@ -262,14 +218,14 @@ impl Grants {
             let root = root.display();
             return Err(Error::config(format!(
                 "{}: {} would give the tools access to bantam's own files in {root}",
-                place.asked.setting,
+                place.setting,
                 real.display()
             ))
             .hint(format!("choose a directory that is not in {root} and does not contain it, or set BANTAM_HOME")));
         }
-        let links = &place.found.links;
+        let links = &place.links;
         if let Some((entry, by)) = links.iter().find_map(|link| self.changing(link)) {
-            let setting = &place.asked.setting;
+            let setting = &place.setting;
             return Err(Error::config(format!(
                 "{place} goes through the link {entry}, which tools can change ({by})"
             ))
@@ -340,16 +296,15 @@ fn apart(places: &[Place]) -> Result<Vec<Grant>> {
             } else {
                 (other, place)
             };
-            let is_same = inner.real() == outer.real() && inner.asked.access == outer.asked.access;
+            let is_same = inner.real() == outer.real() && inner.grant.access == outer.grant.access;
             if inner.real().starts_with(outer.real()) && !is_same {
                 return Err(Error::config(format!("{inner} is in {outer}")).hint(
                     "keep one of the two: a directory in another one could be replaced through it",
                 ));
             }
         }
-        let grant = place.grant(place.asked.access);
-        if grants.iter().all(|known| known.real != grant.real) {
-            grants.push(grant);
+        if grants.iter().all(|known| known.real != place.grant.real) {
+            grants.push(place.grant.clone());
         }
     }
     Ok(grants)
@@ -373,15 +328,12 @@ mod tests {
         symlink(at("data"), at("other/link")).unwrap();
         symlink(at("data"), at("home/link")).unwrap();
         symlink("..", at("data/up")).unwrap();
-        let asked = |(path, access): &(&str, Access)| Asked {
-            setting: format!("set {path}"),
-            path: at(path),
-            access: *access,
-        };
+        let asked =
+            |(path, access): &(&str, Access)| Place::new(&format!("set {path}"), at(path), *access);
         let refusal = |workspace: &str, tools: &[(&str, Access)], open_beside: bool| {
-            let tools: Vec<Asked> = tools.iter().map(asked).collect();
+            let tools: Vec<Place> = tools.iter().map(asked).collect();
             let mut writable = vec![asked(&(workspace, Write))];
-            let others = tools.iter().filter(|asked| asked.access == Write);
+            let others = tools.iter().filter(|place| place.grant.access == Write);
             writable.extend(others.cloned());
             let grants = Grants::new(&Home::new(at("home")), writable, open_beside);
             let opened = grants.and_then(|grants| grants.beside_workspace(&tools));

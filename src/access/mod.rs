@@ -15,5 +15,5 @@ pub(crate) use beneath::{
     read_untrusted,
 };
 pub(crate) use grant::{Access, Grant, Resolved};
-pub(crate) use grants::{Asked, Grants, NEVER_OPEN};
+pub(crate) use grants::{Grants, NEVER_OPEN, Place};
 pub(crate) use mounts::unescape;

@@ -6,17 +6,10 @@ use rustix::fs::stat;
 
 /// Undoes the kernel's escapes in a path of `mountinfo`.
 pub(crate) fn unescape(path: &str) -> String {
-    let escapes = [
-        (r"\040", " "),
-        (r"\011", "\t"),
-        (r"\012", "\n"),
-        (r"\134", r"\"),
-    ];
-    let mut path = path.to_owned();
-    for (escape, character) in escapes {
-        path = path.replace(escape, character);
-    }
-    path
+    path.replace(r"\040", " ")
+        .replace(r"\011", "\t")
+        .replace(r"\012", "\n")
+        .replace(r"\134", r"\")
 }
 
 /// Parses a line of `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`): the number of the file system, its mounted directory, and

@@ -12,7 +12,7 @@ use crate::message::{MAX_FILE, MAX_IMAGE, MAX_IMAGES, MAX_MEDIA};
 use crate::message::{Media, MediaKind, Reply, ToolResult};
 use crate::sync;
 use crate::text::{clip, rfc3339, size};
-use crate::worker::protocol::{FileJob, IncomingFile, Reply as Kept};
+use crate::worker::protocol::{FileAction, FileJob, Reply as Kept};
 
 /// Media shown by the tools of a turn.
 #[derive(Default)]
@@ -81,12 +81,13 @@ impl Turn<'_> {
                 return "shown by the program".to_owned();
             };
             let day = rfc3339(SystemTime::now());
-            let file = IncomingFile {
-                dir: format!("pictures/{}", clip(&day, 10)),
-                name: format!("picture.{}", picture.mime.trim_start_matches("image/")),
+            let name = format!("picture.{}", picture.mime.trim_start_matches("image/"));
+            let job = FileJob {
+                path: format!("pictures/{}", clip(&day, 10)),
+                action: FileAction::TakeFile { name },
                 content: STANDARD.decode(&picture.base64).unwrap_or_default(),
             };
-            let kept = workers.call(FileJob::TakeFile(file), cancel);
+            let kept = workers.call(job, cancel);
             match kept.and_then(Kept::into_text) {
                 Ok(path) => {
                     self.send_file(&path);

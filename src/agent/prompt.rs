@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::Request;
-use crate::access::{self, Access, Asked, Dir, Grant, MAX_UNTRUSTED};
+use crate::access::{self, Access, Dir, Grant, MAX_UNTRUSTED, Place};
 use crate::bus::Origin;
 use crate::error::{Error, Result};
 use crate::files::notes::SHOWN_OF_MEMORY;
@@ -51,7 +51,7 @@ pub(crate) struct PromptFiles {
     /// Whether tools can access files outside the workspace.
     pub unrestricted: bool,
     /// Other folders that are open to tools.
-    pub open: Vec<Asked>,
+    pub open: Vec<Place>,
     /// Skills, which are listed if the model has the tool to read them.
     pub skills: Skills,
     /// Formats the local date, which decides the day of a note.
@@ -233,7 +233,7 @@ impl PromptFiles {
         if self.unrestricted {
             beyond.push_str(" (your tools also reach files elsewhere)");
         }
-        for Asked { path, access, .. } in &self.open {
+        for Grant { path, access, .. } in self.open.iter().map(|place| &place.grant) {
             let may = match access {
                 Access::Read => "read",
                 Access::Write => "read and change",

@@ -12,7 +12,7 @@ use crate::session::versions::{self, Before, Version, Versions};
 use crate::session::{MemoryStore, OpenSession, Record, Session, Store, archive};
 use crate::storage::Durability;
 use crate::text::to_single_line;
-use crate::worker::protocol::{FileJob, OldFile};
+use crate::worker::protocol::{FileAction, FileJob};
 
 /// A conversation of a home.
 pub(crate) struct StoredConversation<'a> {
@@ -81,13 +81,13 @@ impl StoredConversation<'_> {
                     Before::Kept(number) => Some(versions.content(number)?),
                 };
                 let was_there = content.is_some();
-                let file = OldFile {
+                let state = version.state;
+                let job = FileJob {
                     path: path.clone(),
-                    state: version.state,
-                    was_there,
+                    action: FileAction::PutBack { state, was_there },
                     content: content.unwrap_or_default(),
                 };
-                workers.call(FileJob::PutBack(file), &cancel)?.into_text()?;
+                workers.call(job, &cancel)?.into_text()?;
                 Ok(if was_there {
                     PutBack::Restored
                 } else {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::WORKSPACE;
-use crate::access::{Access, Asked, Grants};
+use crate::access::{Access, Grants, Place};
 use crate::config::path::split;
 use crate::config::{Env, Loaded};
 use crate::error::{Context, Result};
@@ -16,11 +16,8 @@ pub(crate) fn grants(loaded: &Loaded) -> Result<Grants> {
         home, config, env, ..
     } = loaded;
     let typed = loaded.override_of(&split(WORKSPACE));
-    let mut writable = vec![Asked {
-        setting: typed.map_or(WORKSPACE, |set| &set.name).to_owned(),
-        path: workspace(loaded)?,
-        access: Access::Write,
-    }];
+    let setting = typed.map_or(WORKSPACE, |set| &set.name);
+    let mut writable = vec![Place::new(setting, workspace(loaded)?, Access::Write)];
     writable.extend(tools_write(loaded)?);
     for (name, entry) in &config.mcp_servers {
         let setting = format!("mcpServers.{name}.write");
@@ -46,19 +43,19 @@ pub(crate) fn workspace(loaded: &Loaded) -> Result<PathBuf> {
     }
 }
 
-fn tools_write(loaded: &Loaded) -> Result<Vec<Asked>> {
+fn tools_write(loaded: &Loaded) -> Result<Vec<Place>> {
     let paths = &loaded.config.tools.write_paths;
     paths_of_setting("tools.write_paths", paths, Access::Write, &loaded.env)
 }
 
 /// Returns the directories of `tools.write_paths`.
 pub(crate) fn write_paths(loaded: &Loaded) -> Result<Vec<PathBuf>> {
-    let asked = tools_write(loaded)?.into_iter();
-    Ok(asked.map(|asked| asked.path).collect())
+    let places = tools_write(loaded)?.into_iter();
+    Ok(places.map(|place| place.grant.path).collect())
 }
 
 /// Returns the tools' grants in addition to the workspace.
-pub(super) fn tools_grants(loaded: &Loaded) -> Result<Vec<Asked>> {
+pub(super) fn tools_grants(loaded: &Loaded) -> Result<Vec<Place>> {
     let paths = &loaded.config.tools.read_paths;
     let mut all = tools_write(loaded)?;
     all.extend(paths_of_setting(
@@ -76,30 +73,23 @@ pub(super) fn paths_of_setting(
     written: &[String],
     access: Access,
     env: &Env,
-) -> Result<Vec<Asked>> {
+) -> Result<Vec<Place>> {
     let written = written.iter().filter(|path| !path.is_empty());
     written
         .map(|path| {
-            Ok(Asked {
-                setting: setting.to_owned(),
-                path: absolute(path, env).doing(setting)?,
-                access,
-            })
+            let path = absolute(path, env).doing(setting)?;
+            Ok(Place::new(setting, path, access))
         })
         .collect()
 }
 
 /// Returns the time zone files that `TZ` and `TZDIR` name by absolute path.
-pub(super) fn zones(env: &Env) -> Vec<Asked> {
+pub(super) fn zones(env: &Env) -> Vec<Place> {
     let named = ["TZ", "TZDIR"].into_iter().filter_map(|name| env.get(name));
     let paths = named.map(|path| Path::new(path.strip_prefix(':').unwrap_or(path)));
     let paths = paths.filter(|path| path.is_absolute());
     paths
-        .map(|path| Asked {
-            setting: "TZ".to_owned(),
-            path: path.to_owned(),
-            access: Access::Read,
-        })
+        .map(|path| Place::new("TZ", path.to_owned(), Access::Read))
         .collect()
 }
 

@@ -13,7 +13,6 @@ use crate::provider::endpoint::ModelEndpoint;
 use crate::text::{fenced, to_single_line};
 use crate::tool::files::Transcribe;
 use crate::usage::Budget;
-use crate::worker::more_pages;
 
 /// Returns the model of a setting for other purposes than chat; `None` if it is empty.
 pub(super) fn endpoint(
@@ -74,8 +73,7 @@ pub(crate) fn convert(loaded: &Loaded, path: &str, attachment: Attachment) -> Re
         MediaKind::Pdf => {
             super::make_workspace(loaded)?;
             let workers = super::workers(loaded)?;
-            let more = workers.add_text(&mut media, &cancel);
-            media.text.push_str(&more_pages(&more, ""));
+            workers.add_text(&mut media, &cancel);
         }
         MediaKind::Audio => match transcriber(loaded)? {
             Some(transcribe) => {

@@ -17,7 +17,7 @@ use crate::rng::Rng;
 use crate::sse;
 use crate::test_dir::TestDir;
 use crate::tool::{Audience, ToolSpec};
-use crate::worker::protocol::FileJob;
+use crate::worker::protocol::{FileAction, FileJob};
 
 /// Opens a home with these settings and an empty environment.
 fn app(home: PathBuf, settings: &str) -> App {
@@ -301,8 +301,7 @@ fn every_built_in_schema_names_what_it_requires() {
 #[test]
 fn no_call_enters_a_sandbox_that_would_show_the_home() {
     let workers = app("/usr/lib/bantam-home".into(), "{}").workers().unwrap();
-    let path = ".".to_owned();
-    let job = FileJob::ListDir { path, depth: None };
+    let job = FileJob::new(".", FileAction::ListDir { depth: None });
     let refused = workers.call(job, &Cancel::new(None)).unwrap_err();
     assert!(refused.message.contains("in /usr, which commands can read"));
 }

@@ -195,11 +195,8 @@ impl<'a> LockedEntry<'a> {
 }
 
 fn names_a_file(path: &Path) -> Result<()> {
-    let name = path
-        .as_os_str()
-        .as_encoded_bytes()
-        .rsplit(|b| *b == b'/')
-        .next();
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let name = bytes.rsplit(|b| *b == b'/').next();
     if matches!(name, None | Some(b"" | b"." | b"..")) {
         return Err(Error::failed(format!(
             "{} names a directory, not a file",

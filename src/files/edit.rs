@@ -3,39 +3,39 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 
+use encoding_rs::UTF_8;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::atomic::{Existing, LockedEntry};
 use super::read::too_large;
 use super::replace::replaced;
-use super::text::{Encoding, SAMPLE, Style};
+use super::text::{SAMPLE, Style};
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
-use crate::worker::protocol::{Header, OldFile, Reply, Shown};
+use crate::worker::protocol::{Header, Reply};
 
 /// Maximum size of a file to edit, in bytes, because files are edited in memory.
 const MAX_EDITED: u64 = 32 << 20;
 
 /// Creates or replaces a file, unless it differs from the file that the user was shown.
-pub(super) fn write_file(target: &Target, content: &str, shown: Option<Shown>) -> Result<Reply> {
+pub(super) fn write_file(target: &Target, content: &str, shown: Option<&str>) -> Result<Reply> {
     let entry = LockedEntry::make_and_lock(target)?;
-    if shown.is_some_and(|shown| !is_still(shown, &entry)) {
+    let before = entry.state();
+    if shown.is_some_and(|shown| shown != before) {
         return Err(Error::failed(format!(
             "{} has changed since the user was asked: ask again",
             target.asked.display()
         )));
     }
-    let (before, old) = (entry.state(), entry.open(OFlags::WRONLY)?);
-    // A writable but unreadable file gets the text unchanged.
-    let readable = entry.open(OFlags::RDONLY).ok().flatten();
+    let old = entry.open(OFlags::RDWR)?;
     let (mut start, mut bytes) = (Vec::new(), content.as_bytes().to_vec());
-    if let Some(old) = readable {
+    if let Some(old) = &old {
         let loses = content.contains(char::REPLACEMENT_CHARACTER);
         let most = if loses { MAX_EDITED } else { SAMPLE as u64 };
         (&old.file).take(most).read_to_end(&mut start)?;
-        if loses && Encoding::detect(&start).decode(&start).1 > 0 {
+        if loses && UTF_8.decode(&start).2 {
             return Err(Error::failed(format!(
                 "{} has bytes that are no text, which \u{fffd} stands for: they would be lost; change it with edit_file",
                 target.asked.display()
@@ -53,21 +53,6 @@ pub(super) fn write_file(target: &Target, content: &str, shown: Option<Shown>) -
     Ok(changed(&entry, before, text))
 }
 
-fn is_still(shown: Shown, entry: &LockedEntry) -> bool {
-    let Ok(now) = entry.open(OFlags::RDONLY) else {
-        return false;
-    };
-    let mut content = Vec::new();
-    match (shown, now) {
-        (Shown::Absent, now) => now.is_none(),
-        (Shown::Content(_), None) => false,
-        (Shown::Content(crc), Some(now)) => {
-            let read = now.file.take(MAX_EDITED).read_to_end(&mut content);
-            read.is_ok() && crc32fast::hash(&content) == crc
-        }
-    }
-}
-
 /// Reports a change of a file that was in this state.
 fn changed(entry: &LockedEntry, before: String, text: String) -> Reply {
     let after = entry.state();
@@ -77,17 +62,17 @@ fn changed(entry: &LockedEntry, before: String, text: String) -> Reply {
     }
 }
 
-/// Restores a file, unless its directory has been replaced or the file has changed since.
-pub(super) fn put_back(target: &Target, file: &OldFile) -> Result<Reply> {
+/// Restores the content of a file, or its absence, unless its directory has been replaced or the file has changed since.
+pub(super) fn put_back(target: &Target, state: &str, content: Option<&[u8]>) -> Result<Reply> {
     let entry = LockedEntry::lock(target)?;
     let now = entry.open(OFlags::RDONLY)?;
-    if entry.state() != file.state {
+    if entry.state() != state {
         return Err(Error::failed("it was changed again"));
     }
-    match now {
-        now if file.was_there => entry.write(now.as_ref(), &file.content)?,
-        Some(_) => entry.remove().map_err(|e| target.error(e))?,
-        None => {}
+    match (content, now) {
+        (Some(content), now) => entry.write(now.as_ref(), content)?,
+        (None, Some(_)) => entry.remove().map_err(|e| target.error(e))?,
+        (None, None) => {}
     }
     Ok(text_reply("done"))
 }
@@ -102,8 +87,8 @@ pub(super) fn append_file(target: &Target, content: &str) -> Result<Reply> {
         return Ok(changed(&entry, before, text));
     };
     let (mut file, len) = (&old.file, old.len());
-    let style = style_of(&old)?;
-    if let Err(e) = file.write_all(&style.part(content)) {
+    let content = in_style_of(&old, content)?;
+    if let Err(e) = file.write_all(&content) {
         // A write to a full disk may have been partial.
         file.set_len(len)
             .doing(format_args!("undoing a partial write to {name}"))?;
@@ -113,8 +98,8 @@ pub(super) fn append_file(target: &Target, content: &str) -> Result<Reply> {
     Ok(changed(&entry, before, text))
 }
 
-/// Detects encoding and line ends from the first and the last bytes.
-fn style_of(old: &Existing) -> Result<Style> {
+/// Encodes text to append, with the file's encoding and line ends.
+fn in_style_of(old: &Existing, text: &str) -> Result<Vec<u8>> {
     let (file, len) = (old.file.file(), old.len());
     // Both lengths are short.
     let bytes = |len| vec![0; usize::try_from(len).unwrap_or(SAMPLE)];
@@ -124,7 +109,7 @@ fn style_of(old: &Existing) -> Result<Style> {
     let from = len.saturating_sub(SAMPLE as u64) & !1;
     let mut end = bytes(len - from);
     file.read_exact_at(&mut end, from)?;
-    Ok(Style::detect(&mark, &end))
+    Ok(Style::detect(&mark, &end).part(text))
 }
 
 pub(super) fn remove_file(target: &Target) -> Result<Reply> {
@@ -158,11 +143,13 @@ pub(super) fn edit_file(target: &Target, texts: [&str; 2], all: bool) -> Result<
 
 /// Returns the content with the text replaced, in its encoding.
 fn edited(content: &[u8], [old, new]: [&str; 2], all: bool) -> Result<(Vec<u8>, String)> {
-    let encoding = Encoding::detect(content);
-    if !encoding.is_utf16() {
+    let (text, encoding, is_damaged) = UTF_8.decode(content);
+    if encoding == UTF_8 {
         return replaced(content, old, new, all);
+    } else if is_damaged {
+        return Err(Error::failed("invalid UTF-16: use exec"));
     }
-    let text = encoding.decode_all(content)?;
     let (text, report) = replaced(text.as_bytes(), old, new, all)?;
-    Ok((encoding.encode_all(&String::from_utf8_lossy(&text)), report))
+    let style = Style::detect(content, b"");
+    Ok((style.whole(&String::from_utf8_lossy(&text)), report))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -125,12 +125,9 @@ impl Search {
                 {
                     let name = Path::new(OsStr::from_bytes(name.to_bytes()));
                     let path = format!("{}{path}", self.base);
-                    match dir
-                        .read(name, name, Links::Refuse)
-                        .map(|file| self.file(file, &path))
-                    {
-                        Ok(Ok(())) => {}
-                        Ok(Err(_)) | Err(_) => self.skip(UNREADABLE),
+                    let opened = dir.read(name, name, Links::Refuse);
+                    if opened.and_then(|file| self.file(file, &path)).is_err() {
+                        self.skip(UNREADABLE);
                     }
                 }
                 _ => {}
@@ -139,7 +136,7 @@ impl Search {
         Ok(())
     }
 
-    fn file(&mut self, file: fs_err::File, path: &str) -> io::Result<()> {
+    fn file(&mut self, file: fs_err::File, path: &str) -> Result<()> {
         let mut file = BufReader::new(file);
         if file.fill_buf()?.contains(&0) {
             self.skip("binary files skipped");
@@ -149,12 +146,8 @@ impl Search {
         let mut line = Vec::new();
         for number in 1.. {
             line.clear();
-            if file
-                .by_ref()
-                .take(MAX_LINE as u64)
-                .read_until(b'\n', &mut line)?
-                == 0
-            {
+            let mut part = file.by_ref().take(MAX_LINE as u64);
+            if part.read_until(b'\n', &mut line)? == 0 {
                 break;
             }
             if line.len() == MAX_LINE && !line.ends_with(b"\n") {

@@ -8,14 +8,14 @@ use super::names::composed;
 use super::{OpenGrants, text_reply};
 use crate::access::Access;
 use crate::error::{Error, Result};
-use crate::worker::protocol::{IncomingFile, Reply};
+use crate::worker::protocol::{FileJob, Reply};
 
 /// Maximum number of names to try for one file.
 const MAX_NAMES: usize = 1000;
 
 /// Stores the file, with a number added to a taken name, and replies with its path.
-pub(super) fn take_file(grants: &OpenGrants, file: &IncomingFile) -> Result<Reply> {
-    let IncomingFile { dir, name, content } = file;
+pub(super) fn take_file(grants: &OpenGrants, job: &FileJob, name: &str) -> Result<Reply> {
+    let dir = &job.path;
     let name = composed(name);
     let (stem, extension) = match name.rsplit_once('.') {
         Some((stem, extension)) if !stem.is_empty() => (stem, format!(".{extension}")),
@@ -33,7 +33,7 @@ pub(super) fn take_file(grants: &OpenGrants, file: &IncomingFile) -> Result<Repl
         entry.name = name.clone().into();
         match statat(&entry.dir, &entry.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => {
-                entry.write(None, content)?;
+                entry.write(None, &job.content)?;
                 return Ok(text_reply(format!("{dir}/{name}")));
             }
             Ok(_) => {}

@@ -26,7 +26,7 @@ use names::existing;
 use crate::access::{self, Access, Dir, Grant, Links, NEVER_OPEN, Scope};
 use crate::error::{Error, Result};
 use crate::paths::of_user;
-use crate::worker::protocol::{FileJob, Header, Reply, Setup};
+use crate::worker::protocol::{FileAction, FileJob, Header, Reply, Setup};
 
 /// The kernel's limit on a path, including its NUL.
 const PATH_MAX: usize = 4096;
@@ -157,7 +157,7 @@ impl OpenGrants {
 
     /// Explains that a file is missing because the sandbox hides it, although everything is open.
     fn explain(&self, job: &FileJob, e: Error) -> Error {
-        let path = job.path();
+        let path = &*job.path;
         let full = of_user(path, self.user_home.as_ref());
         let is_missing = access::explain(Errno::NOENT, Path::new(path)).message == e.message;
         let is_closed = NEVER_OPEN.iter().any(|closed| full.starts_with(closed));
@@ -176,34 +176,36 @@ pub(crate) fn perform(grants: &OpenGrants, job: &FileJob, output: &mut dyn Write
 }
 
 fn perform_one(grants: &OpenGrants, job: &FileJob, output: &mut dyn Write) -> Result<Reply> {
-    let at = |access| grants.find(job.path(), access);
-    match job {
-        FileJob::ListDir { depth, .. } => list::list_dir(&at(Access::Read)?, depth.unwrap_or(1)),
-        FileJob::ReadFile { offset, limit, .. } => {
+    let at = |access| grants.find(&job.path, access);
+    match &job.action {
+        FileAction::ListDir { depth } => list::list_dir(&at(Access::Read)?, depth.unwrap_or(1)),
+        FileAction::ReadFile { offset, limit } => {
             read::read_file(&at(Access::Read)?, offset.unwrap_or(1), *limit)
         }
-        FileJob::TakeFile(file) => incoming::take_file(grants, file),
-        FileJob::PutBack(file) => edit::put_back(&at(Access::Write)?, file),
-        FileJob::SendFile { most, .. } => read::send_file(&at(Access::Read)?, *most, output),
-        FileJob::Grep {
-            pattern, glob, max, ..
-        } => grep::grep(&at(Access::Read)?, pattern, glob.as_deref(), *max),
-        FileJob::WriteFile { content, shown, .. } => {
-            edit::write_file(&at(Access::Write)?, content, *shown)
+        FileAction::TakeFile { name } => incoming::take_file(grants, job, name),
+        FileAction::PutBack { state, was_there } => {
+            let content = was_there.then_some(&*job.content);
+            edit::put_back(&at(Access::Write)?, state, content)
         }
-        FileJob::AppendFile { content, .. } => edit::append_file(&at(Access::Write)?, content),
-        FileJob::EditFile {
+        FileAction::SendFile { most } => read::send_file(&at(Access::Read)?, *most, output),
+        FileAction::Grep { pattern, glob, max } => {
+            grep::grep(&at(Access::Read)?, pattern, glob.as_deref(), *max)
+        }
+        FileAction::WriteFile { content, shown } => {
+            edit::write_file(&at(Access::Write)?, content, shown.as_deref())
+        }
+        FileAction::AppendFile { content } => edit::append_file(&at(Access::Write)?, content),
+        FileAction::EditFile {
             old_text,
             new_text,
             replace_all,
-            ..
         } => edit::edit_file(
             &at(Access::Write)?,
             [old_text, new_text],
             *replace_all == Some(true),
         ),
-        FileJob::RemoveFile { .. } => edit::remove_file(&at(Access::Write)?),
-        FileJob::Passages => notes::passages(grants.workspace()),
+        FileAction::RemoveFile => edit::remove_file(&at(Access::Write)?),
+        FileAction::Passages => notes::passages(grants.workspace()),
     }
 }
 

@@ -2,15 +2,15 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
+use encoding_rs::{Encoding, UTF_8};
 use rustix::fs::{Stat, fstat};
 
 use super::lines::skip_bom;
-use super::text::Encoding;
 use super::{Target, text_reply};
 use crate::access::Links;
 use crate::error::{Context, Error, Result};
 use crate::message::kind::binary_kind;
-use crate::message::{MAX_FILE, MAX_IMAGE, is_shown, media_type};
+use crate::message::{MAX_FILE, MAX_IMAGE, media_type};
 use crate::text::size;
 use crate::worker::protocol::{Header, MAX_BODY, Reply};
 
@@ -68,7 +68,9 @@ pub(super) fn read_file(target: &Target, first: u64, limit: Option<u64>) -> Resu
     let mut file = BufReader::new(file);
     match media_type(file.fill_buf()?) {
         Some("application/pdf") => return whole(file, Header::Pdf, MAX_FILE, len, target),
-        Some(mime) if mime.starts_with("image/") => return image(file, mime, len, target),
+        Some(mime) if mime.starts_with("image/") => {
+            return whole(file, Header::Image, MAX_IMAGE, len, target);
+        }
         Some(_) => {
             return Ok(Reply {
                 header: Header::Recording,
@@ -77,14 +79,14 @@ pub(super) fn read_file(target: &Target, first: u64, limit: Option<u64>) -> Resu
         }
         None => {}
     }
-    let encoding = Encoding::detect(file.fill_buf()?);
-    if encoding.is_utf16() {
+    let bom = Encoding::for_bom(file.fill_buf()?);
+    if bom.is_some_and(|(encoding, _)| encoding != UTF_8) {
         let mut content = Vec::new();
         file.take(MAX_UTF16 + 1).read_to_end(&mut content)?;
         if content.len() as u64 > MAX_UTF16 {
             return Err(too_large(target, len, MAX_UTF16));
         }
-        let (text, _) = encoding.decode(&content);
+        let (text, ..) = UTF_8.decode(&content);
         return Ok(text_reply(lines(
             &mut text.as_bytes(),
             target,
@@ -149,17 +151,6 @@ fn lines(
         body.extend_from_slice(notice.as_bytes());
     }
     Ok(body)
-}
-
-fn image(file: impl Read, mime: &str, len: u64, target: &Target) -> Result<Reply> {
-    let reply = whole(file, Header::Image, MAX_IMAGE, len, target)?;
-    if is_shown(&reply.body) {
-        return Ok(reply);
-    }
-    let name = target.asked.display();
-    Err(Error::failed(format!(
-        "{name} begins like an image ({mime}), but has no header that gives its size"
-    )))
 }
 
 /// Reads a whole file, up to `most` bytes.

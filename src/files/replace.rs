@@ -5,7 +5,7 @@
 
 use memchr::memmem;
 
-use super::text::{has_only_crlf, with_crlf};
+use super::text::{has_only_crlf, with_ends};
 use crate::error::{Error, Result};
 use crate::redact::REMOVED;
 use crate::text::{clip, counted};
@@ -29,16 +29,9 @@ pub(super) fn replaced(
         return Err(Error::failed("old_text and new_text are the same"));
     }
     let crlf = has_only_crlf(content);
-    let adapt = |text: &str| {
-        if crlf {
-            with_crlf(text)
-        } else {
-            text.to_owned()
-        }
-    };
-    let (old_adapted, new_adapted) = (adapt(old), adapt(new));
+    let [old_adapted, new_adapted] = [old, new].map(|text| with_ends(text, crlf));
     // Its time is linear, whatever the texts are.
-    let matches: Vec<usize> = memmem::find_iter(content, &old_adapted).collect();
+    let matches: Vec<usize> = memmem::find_iter(content, &*old_adapted).collect();
     if matches.is_empty() {
         return Err(Error::failed(explain_miss(content, old)));
     }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::storage;
 use crate::text::to_single_line;
 use crate::worker::protocol::ServeJob;
-use crate::worker::{Served, Workers};
+use crate::worker::{Worker, Workers};
 
 /// A program with its own sandbox and directory.
 pub(crate) struct Program {
@@ -22,7 +22,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    pub(super) fn start(&self, server: &str, cancel: &Cancel) -> Result<Served> {
+    pub(super) fn start(&self, server: &str, cancel: &Cancel) -> Result<Worker> {
         self.make_own_directory()?;
         self.refuse_writable_parts(server)?;
         self.workers.serve(self.job.clone(), cancel)

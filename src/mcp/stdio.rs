@@ -22,7 +22,7 @@ use crate::error::{Context, Error, Result};
 use crate::sync;
 use crate::text::foreign_line;
 use crate::worker::protocol::{Header, Message, Termination, receive_message};
-use crate::worker::{Served, WorkerProcess};
+use crate::worker::{Worker, WorkerProcess};
 
 /// Time limit for a server and its worker to end; longer than a worker takes after losing its caller.
 const GRACE: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ type Arrival = Result<Value, String>;
 
 impl Stdio {
     /// Connects to a started server.
-    pub(super) fn new(served: Served, is_outdated: Arc<AtomicBool>) -> Result<Self> {
+    pub(super) fn new(served: Worker, is_outdated: Arc<AtomicBool>) -> Result<Self> {
         let socket = served.socket;
         socket.set_write_timeout(Some(INPUT))?;
         let last_words = socket.try_clone().doing("opening the server's input")?;

@@ -11,8 +11,7 @@ use crate::error::Result;
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_MEDIA, Media, MediaKind, media_type};
 use crate::text::{clip, fenced, foreign_name, size, to_single_line};
 use crate::usage::Budget;
-use crate::worker::more_pages;
-use crate::worker::protocol::{FileJob, IncomingFile};
+use crate::worker::protocol::{FileAction, FileJob};
 
 /// Maximum size of a shown text file, in bytes.
 const MAX_TEXT: usize = 64 << 10;
@@ -59,7 +58,6 @@ impl Downloader<'_> {
             Ok(path) => format!(", {size}: {path}"),
             Err(e) => format!(", {size}, and could not be saved: {}", e.message),
         });
-        let path = saved.unwrap_or_default();
         if let Some(kind) = media_type(&bytes) {
             let most = if kind.starts_with("image/") {
                 MAX_IMAGE
@@ -75,7 +73,7 @@ impl Downloader<'_> {
                 return;
             };
             drop(bytes);
-            if let Some(found) = self.readable_media(file, found, &path, &mut *text) {
+            if let Some(found) = self.readable_media(file, found, &mut *text) {
                 let sizes = media.iter().chain([&found]).map(|one| one.base64.len());
                 if sizes.sum::<usize>() > MAX_MEDIA {
                     text.push_str("\n[not shown: too many large files]");
@@ -101,17 +99,15 @@ impl Downloader<'_> {
             "inbox/{}",
             clip(&(self.chats.local_time)(SystemTime::now()), 10)
         );
-        let file = IncomingFile {
-            dir,
-            name: name.to_owned(),
+        let name = name.to_owned();
+        let job = FileJob {
+            path: dir,
+            action: FileAction::TakeFile { name },
             content: bytes.to_vec(),
         };
         // Independent of the download's cancel, so that downloaded files are saved.
         let cancel = Cancel::new(Some(SAVE_TIME));
-        self.chats
-            .workers
-            .call(FileJob::TakeFile(file), &cancel)?
-            .into_text()
+        self.chats.workers.call(job, &cancel)?.into_text()
     }
 
     /// Returns the part of a file that the model can read. The transcript of a recording is added to `text`: as the user's
@@ -120,14 +116,12 @@ impl Downloader<'_> {
         &self,
         file: &RemoteFile,
         mut media: Media,
-        path: &str,
         text: &mut String,
     ) -> Option<Media> {
         match (media.kind(), &self.chats.transcribe) {
             (MediaKind::Image, _) => Some(media),
             (MediaKind::Pdf, _) => {
-                let more = self.chats.workers.add_text(&mut media, self.cancel);
-                media.text.push_str(&more_pages(&more, path));
+                self.chats.workers.add_text(&mut media, self.cancel);
                 Some(media)
             }
             (MediaKind::Audio, Some(transcribe)) => {

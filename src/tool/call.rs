@@ -12,7 +12,6 @@ use crate::json::parse_json;
 use crate::message::{Reply, ToolCall, ToolResult};
 use crate::redact::{Redactor, change_texts};
 use crate::text::{spelled_out, to_single_line};
-use crate::worker::protocol::Shown;
 
 /// Arguments that the diff of an approval already shows.
 const IN_DIFF: [&str; 3] = ["content", "old_text", "new_text"];
@@ -32,7 +31,7 @@ pub(super) struct Checked<'a> {
     pub tool: &'a Function,
     pub args: Value,
     /// State of the file that an approver saw; only this file may be replaced.
-    pub shown: OnceLock<Shown>,
+    pub shown: OnceLock<String>,
 }
 
 /// The person who sees a call.
@@ -210,7 +209,7 @@ impl Checked<'_> {
     fn run(&self, turn: &CallContext) -> Result<ToolOutput> {
         let mut args = self.args.clone();
         if let Some(shown) = self.shown.get() {
-            args["shown"] = serde_json::to_value(shown)?;
+            args["shown"] = shown.clone().into();
         }
         (self.tool.run)(&args, turn)
     }

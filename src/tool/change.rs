@@ -1,7 +1,6 @@
 //! Changes that a call of a file tool makes, formatted for people.
 
 use crate::text::{counted, size};
-use crate::worker::protocol::Shown;
 
 /// Maximum number of lines shown of a replaced file.
 const MOST_REPLACED: usize = 12;
@@ -11,8 +10,8 @@ const MOST_REPLACED: usize = 12;
 pub(crate) struct Change {
     /// Lines that it removes, prefixed with `-`, and adds, prefixed with `+`.
     pub lines: Vec<String>,
-    /// State of the replaced file, if it was read.
-    pub(crate) shown: Option<Shown>,
+    /// State of the replaced file, empty if it is missing; `None` if it was not read.
+    pub(crate) shown: Option<String>,
 }
 
 impl Change {
@@ -25,7 +24,7 @@ impl Change {
     /// The change of a file with the content `old`, of which up to [`MOST_REPLACED`] lines are shown.
     pub(super) fn replacing(old: &[u8], new: &str) -> Self {
         let text = std::str::from_utf8(old).ok();
-        let mut change = match text.filter(|text| !text.contains('\0')) {
+        match text.filter(|text| !text.contains('\0')) {
             None => Self::unseen(&format!("{}, not text", size(old.len() as u64)), new),
             Some(text) => {
                 let (mut removed, added) = differing(text, new);
@@ -37,9 +36,7 @@ impl Change {
                 }
                 Self::of(&removed, &added)
             }
-        };
-        change.shown = Some(Shown::Content(crc32fast::hash(old)));
-        change
+        }
     }
 
     /// The change of a file whose content cannot be shown.

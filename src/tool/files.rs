@@ -15,8 +15,8 @@ use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, foreign_line, size};
 use crate::usage::Budget;
-use crate::worker::protocol::{FileJob, Header, Reply, Shown};
-use crate::worker::{PdfText, Workers};
+use crate::worker::Workers;
+use crate::worker::protocol::{FileJob, Header, Reply};
 
 /// Maximum size of a PDF's text in one result, in bytes: less than a page.
 const MAX_PDF_TEXT: usize = 28_000;
@@ -121,27 +121,21 @@ pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Budget) -> Result<String> 
 
 fn run(name: &str, files: &Files, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let workers = &files.workers;
-    let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
-    let job = arguments::<FileJob>(&job)?;
+    let path = text(args, "path");
+    let action = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
+    let job = FileJob::new(path, arguments(&action)?);
     let reply = if job.changes_files() {
         change_file(workers, job, turn)?
     } else {
         workers.call(job, turn.cancel)?
     };
-    let path = text(args, "path");
     let content = match reply.header {
         Header::Image => return show_image(path, &reply.body),
         Header::Recording => return heard(files, path, turn),
         Header::Pdf => {
             let pages = text(args, "pages");
             let read = workers.read_pdf(reply.body, pages, MAX_PDF_TEXT, turn.cancel);
-            let PdfText { mut text, more } = read.doing(foreign_line(path, 300))?;
-            if !more.is_empty() {
-                text.push_str(&format!(
-                    "[there is more: read it again with pages {more}]\n"
-                ));
-            }
-            text
+            read.doing(foreign_line(path, 300))?
         }
         _ => reply.into_text()?,
     };
@@ -156,7 +150,7 @@ fn run(name: &str, files: &Files, args: &Value, turn: &CallContext) -> Result<To
 
 /// Does a job that changes a file, and stores the previous version for `/undo`.
 pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -> Result<Reply> {
-    let path = job.path().to_owned();
+    let path = job.path.clone();
     let Some(versions) = turn.budget.versions() else {
         return workers.call(job, turn.cancel);
     };
@@ -193,9 +187,12 @@ fn replaced(workers: &Workers, args: &Value, cancel: Option<&Cancel>) -> Change 
         Ok(())
     });
     match read {
-        Ok(_) => Change::replacing(&content, new),
+        Ok(state) => Change {
+            shown: Some(state),
+            ..Change::replacing(&content, new)
+        },
         Err(e) if e.message.ends_with("does not exist") => Change {
-            shown: Some(Shown::Absent),
+            shown: Some(String::new()),
             ..Change::between("", new)
         },
         Err(e) => Change::unseen(
@@ -207,8 +204,10 @@ fn replaced(workers: &Workers, args: &Value, cancel: Option<&Cancel>) -> Change 
 
 /// Returns an image that a call read; requests carry it after the results.
 fn show_image(path: &str, file: &[u8]) -> Result<ToolOutput> {
-    let image =
-        Media::image(file).ok_or_else(|| Error::failed("the file is no longer an image"))?;
+    let image = Media::image(file);
+    let image = image.ok_or_else(|| {
+        Error::failed("it begins like an image, but has no header that gives its size")
+    })?;
     let name = Path::new(path).file_name().unwrap_or_default();
     let name = name.to_string_lossy();
     let text = format!(

@@ -16,7 +16,7 @@ use crate::paths::Home;
 use crate::session::search::{Found, search_past};
 use crate::text::{LocalTime, clip, fenced, first_lines, foreign_line};
 use crate::worker::Workers;
-use crate::worker::protocol::FileJob;
+use crate::worker::protocol::{FileAction, FileJob};
 
 /// Default note.
 const MEMORY: &str = "MEMORY";
@@ -74,16 +74,11 @@ fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> 
     if matches!(action, "write" | "append") && content.trim().is_empty() {
         return Err(Error::failed("\"content\" is missing: what to write"));
     }
-    let job = match (action, &key) {
-        ("view", None) => FileJob::ListDir {
-            path: notes.real.display().to_string(),
-            depth: None,
-        },
-        ("view", Some(_)) => FileJob::ReadFile {
-            path,
+    let action = match (action, &key) {
+        ("view", None) => FileAction::ListDir { depth: None },
+        ("view", Some(_)) => FileAction::ReadFile {
             offset: None,
             limit: None,
-            pages: None,
         },
         ("search", _) => {
             let query = if query.is_empty() { content } else { query };
@@ -94,20 +89,24 @@ fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> 
             if ends_within_a_line(workers, &path, turn.cancel) {
                 content.insert(0, '\n');
             }
-            FileJob::AppendFile { path, content }
+            FileAction::AppendFile { content }
         }
         (_, None) => {
             return Err(Error::failed(
                 "write and delete need a key, for example garden; MEMORY is the key of MEMORY.md",
             ));
         }
-        ("write", Some(_)) => FileJob::WriteFile {
-            path,
+        ("write", Some(_)) => FileAction::WriteFile {
             content: format!("{}\n", content.trim_end()),
             shown: None,
         },
-        (_, Some(_)) => FileJob::RemoveFile { path },
+        (_, Some(_)) => FileAction::RemoveFile,
     };
+    let path = match action {
+        FileAction::ListDir { .. } => notes.real.display().to_string(),
+        _ => path,
+    };
+    let job = FileJob::new(path, action);
     let reply = if job.changes_files() {
         change_file(workers, job, turn)?
     } else {
@@ -190,7 +189,7 @@ fn search(memory: &Memory, query: &str, turn: &CallContext) -> Result<ToolOutput
 
 /// Reads all passages of the notes, newest note first.
 fn read_passages(workers: &Workers, cancel: &Cancel) -> Result<Vec<Passage>> {
-    let reply = workers.call(FileJob::Passages, cancel)?;
+    let reply = workers.call(FileJob::new("", FileAction::Passages), cancel)?;
     let lines = reply.into_text()?;
     Ok(lines
         .lines()

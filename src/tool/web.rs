@@ -62,19 +62,17 @@ fn fetch(
         cancel: turn.cancel,
     };
     let mut page = web.fetch(text(args, "url"), max_chars)?;
-    let mut more = String::new();
     if let Content::Pdf(bytes) = &mut page.content {
         let bytes = std::mem::take(bytes);
         let pages = text(args, "pages");
-        let read = workers.read_pdf(bytes, pages, max_chars, turn.cancel)?;
-        page.content = Content::Text(read.text);
-        more = read.more;
+        let text = workers.read_pdf(bytes, pages, max_chars, turn.cancel)?;
+        page.content = Content::Text(text);
     }
-    Ok(describe(page, &more))
+    Ok(describe(page))
 }
 
-/// Describes a page to the model. `more` names the remaining pages of a PDF.
-fn describe(page: Page, more: &str) -> ToolOutput {
+/// Describes a page to the model.
+fn describe(page: Page) -> ToolOutput {
     let mut output = ToolOutput {
         failed: !(200..300).contains(&page.status),
         ..ToolOutput::default()
@@ -103,10 +101,8 @@ fn describe(page: Page, more: &str) -> ToolOutput {
             theirs.push_str(&content);
             let cut = if page.told.is_cut {
                 format!("\n[cut after {} characters]", content.chars().count())
-            } else if more.is_empty() {
-                String::new()
             } else {
-                format!("\n[there is more: ask again with pages {more}]")
+                String::new()
             };
             foreign(&head, &theirs) + &cut
         }

@@ -18,11 +18,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use client::Worker;
-pub(crate) use client::{Served, WorkerProcess};
+pub(crate) use client::{Worker, WorkerProcess};
 use notes::Notes;
 use output::OutputBuffer;
-pub(crate) use pdf::{PdfText, more_pages};
 
 use crate::access::Grant;
 use crate::cancel::Cancel;
@@ -36,8 +34,8 @@ use crate::sync;
 use crate::sys;
 pub(crate) use crate::worker::protocol::Confinement;
 use crate::worker::protocol::{
-    ExecJob, FileJob, Header, Job, MAX_BODY, Pieces, Policy, ReadingJob, Reply, ServeJob, Setup,
-    Termination,
+    ExecJob, FileAction, FileJob, Header, Job, MAX_BODY, Pieces, Policy, ReadingJob, Reply,
+    ServeJob, Setup, Termination,
 };
 
 /// Argument that makes this program a worker process.
@@ -142,7 +140,6 @@ impl Workers {
 
     /// Does a job with files, and waits for the end of its process.
     pub(crate) fn call(&self, job: FileJob, cancel: &Cancel) -> Result<Reply> {
-        let job = Job::File(job);
         let (workers, job) = self.of_job(job)?;
         let mut body = Vec::new();
         let worker = workers.start(&job, cancel)?;
@@ -151,15 +148,17 @@ impl Workers {
     }
 
     /// Chooses the workers for a job. For a job about notes, also makes its path relative to the notes.
-    fn of_job(&self, job: Job) -> Result<(&Self, Job)> {
-        if let Some((notes, workers)) = &self.notes {
-            if let Some(job) = notes.job(&job) {
-                self.check_home()?;
-                notes.prepare(&job)?;
-                return Ok((workers, job));
-            }
-        }
-        Ok((self, job))
+    fn of_job(&self, mut job: FileJob) -> Result<(&Self, Job)> {
+        let Some((notes, workers)) = &self.notes else {
+            return Ok((self, Job::File(job)));
+        };
+        let Some(path) = notes.path_of(&job) else {
+            return Ok((self, Job::File(job)));
+        };
+        job.path = path;
+        self.check_home()?;
+        notes.prepare(&job)?;
+        Ok((workers, Job::File(job)))
     }
 
     /// Runs a command.
@@ -185,7 +184,7 @@ impl Workers {
     }
 
     /// Starts a program in the sandbox. It ends at the end of its input.
-    pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Served> {
+    pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Worker> {
         let job = Job::Serve(job);
         self.start(&job, cancel)?.serve(&job, cancel)
     }
@@ -289,8 +288,8 @@ impl Workers {
         cancel: &Cancel,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<String> {
-        let path = path.to_owned();
-        let (workers, job) = self.of_job(Job::File(FileJob::SendFile { path, most }))?;
+        let job = FileJob::new(path, FileAction::SendFile { most });
+        let (workers, job) = self.of_job(job)?;
         let worker = workers.start(&job, cancel)?;
         let mut given = 0;
         let mut take = |piece: &[u8]| {

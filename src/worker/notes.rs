@@ -11,7 +11,7 @@ use crate::access::{Dir, Grant, Links};
 use crate::error::{Context, Result};
 use crate::storage;
 use crate::template;
-use crate::worker::protocol::{FileJob, Job};
+use crate::worker::protocol::{FileAction, FileJob};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Maximum depth of copied directories; each level takes a descriptor.
@@ -27,31 +27,13 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Returns the job with its path relative to the notes, if it is about them.
-    pub(super) fn job(&self, job: &Job) -> Option<Job> {
-        let Job::File(file_job) = job else {
-            return None;
-        };
-        let mut file_job = file_job.clone();
-        let path = match &mut file_job {
-            FileJob::Passages => return Some(Job::File(file_job)),
-            FileJob::TakeFile(_) => return None,
-            FileJob::PutBack(file) => &mut file.path,
-            FileJob::Grep { path, .. } => path.as_mut()?,
-            FileJob::ListDir { path, .. }
-            | FileJob::ReadFile { path, .. }
-            | FileJob::SendFile { path, .. }
-            | FileJob::WriteFile { path, .. }
-            | FileJob::AppendFile { path, .. }
-            | FileJob::EditFile { path, .. }
-            | FileJob::RemoveFile { path } => path,
-        };
-        let below = self.below(Path::new(path))?;
-        *path = match below.to_str()? {
-            "" => ".".to_owned(),
-            below => below.to_owned(),
-        };
-        Some(Job::File(file_job))
+    /// Returns the path of a job relative to the notes, if it is about them.
+    pub(super) fn path_of(&self, job: &FileJob) -> Option<String> {
+        match job.action {
+            FileAction::Passages => Some(String::new()),
+            FileAction::TakeFile { .. } => None,
+            _ => Some(self.below(Path::new(&job.path))?.to_str()?.to_owned()),
+        }
     }
 
     /// Returns a path relative to the notes, if it leads to a note.
@@ -79,13 +61,13 @@ impl Notes {
 
     /// Creates the notes of a new home, makes a copy before a change, and, as root, gives the notes to the owner of the
     /// workspace, because root runs the tools as that user.
-    pub(super) fn prepare(&self, job: &Job) -> Result<()> {
+    pub(super) fn prepare(&self, job: &FileJob) -> Result<()> {
         template::make_notes(&self.grant.real)?;
         if rustix::process::geteuid().is_root() {
             self.give_to_owner()
                 .doing("giving the notes to the owner of the workspace")?;
         }
-        if matches!(job, Job::File(job) if job.changes_files()) {
+        if job.changes_files() {
             // Ignores errors, so that notes can be deleted on a full disk.
             drop(self.keep_copy(SystemTime::now()));
         }

@@ -20,42 +20,18 @@ const MAX_PAGES: u32 = 50;
 /// Maximum size of the text attached to a message, in bytes.
 const MAX_ATTACHED: usize = 100 << 10;
 
-/// Text of some pages of a PDF.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PdfText {
-    /// Text, with a heading line before each page.
-    pub text: String,
-    /// Remaining pages, in the syntax of `pages`; empty if complete.
-    pub more: String,
-}
-
-/// Returns a note about the remaining pages of a PDF, which may be in the workspace; empty if it is complete.
-pub(crate) fn more_pages(more: &str, path: &str) -> String {
-    match (more, path) {
-        ("", _) => String::new(),
-        (_, "") => format!("\n[the rest is missing here: pages {more}]"),
-        _ => format!("\n[there is more: read_file {path} with pages {more}]"),
-    }
-}
-
 impl Workers {
-    /// Adds the text of a PDF, or the reason why it cannot be read. Returns the remaining pages in the syntax of `read_file`;
-    /// empty if complete.
-    pub(crate) fn add_text(&self, pdf: &mut Media, cancel: &Cancel) -> String {
+    /// Adds the text of a PDF, or the reason why it cannot be read.
+    pub(crate) fn add_text(&self, pdf: &mut Media, cancel: &Cancel) {
         let bytes = STANDARD.decode(&pdf.base64).unwrap_or_default();
-        match self.read_pdf(bytes, "", MAX_ATTACHED, cancel) {
-            Ok(PdfText { text, more }) => {
-                text.trim_end().clone_into(&mut pdf.text);
-                more
-            }
-            Err(e) => {
-                pdf.text = format!("[its text cannot be read: {}]", e.message);
-                String::new()
-            }
-        }
+        pdf.text = match self.read_pdf(bytes, "", MAX_ATTACHED, cancel) {
+            Ok(text) => text.trim_end().to_owned(),
+            Err(e) => format!("[its text cannot be read: {}]", e.message),
+        };
     }
 
-    /// Reads pages of a PDF, `7` or `3-12`, all if empty: as many as fit into `most` bytes of text.
+    /// Reads pages of a PDF, `7` or `3-12`, all if empty: as many as fit into `most` bytes of text. It has a
+    /// heading line before each page, and names the remaining pages.
     ///
     /// # Errors
     /// Returns an error for the model if the pages do not exist or the PDF cannot be read.
@@ -65,7 +41,7 @@ impl Workers {
         pages: &str,
         most: usize,
         cancel: &Cancel,
-    ) -> Result<PdfText> {
+    ) -> Result<String> {
         let (first, last) = range(pages)?;
         let next = last.saturating_add(1);
         let job = ExecJob {
@@ -120,7 +96,7 @@ fn range(pages: &str) -> Result<(u32, u32)> {
 }
 
 /// Puts a heading line before each page, as many as fit into `most` bytes, and names the remaining pages.
-fn with_headings(text: &str, (first, last): (u32, u32), most: usize) -> PdfText {
+fn with_headings(text: &str, (first, last): (u32, u32), most: usize) -> String {
     // Each page ends with a form feed, except a last page that was cut off.
     let pages: Vec<&str> = text.split_terminator('\u{c}').collect();
     let (mut out, mut next) = (String::new(), first);
@@ -142,15 +118,10 @@ fn with_headings(text: &str, (first, last): (u32, u32), most: usize) -> PdfText 
         (out, kind) = (String::new(), " without text, perhaps a scan");
     }
     let last = first.max(next - 1);
-    let is_rest = ((next - first) as usize) < pages.len();
-    PdfText {
-        text: format!("[a PDF; here are pages {first} to {last}{kind}]\n{out}"),
-        more: if is_rest {
-            format!("{next}-")
-        } else {
-            String::new()
-        },
+    if ((next - first) as usize) < pages.len() {
+        out.push_str(&format!("[there is more: pages {next}-]\n"));
     }
+    format!("[a PDF; here are pages {first} to {last}{kind}]\n{out}")
 }
 
 #[cfg(test)]
@@ -159,13 +130,13 @@ mod tests {
 
     #[test]
     fn pdf_pages_beyond_limit_are_named() {
-        // A text, its first and last page, the limit, the remaining pages, and the result.
+        // A text, its first and last page, the limit, and the result.
         for row in r"
-one^two^ | 1 | 50 | 100 | | 1 to 2]/[page 1]/one/[page 2]/two/
-one^two^three^ | 1 | 50 | 17 | 3- | 1 to 2]/[page 1]/one/[page 2]/two/
-four^five^six^ | 4 | 5 | 100 | 6- | 4 to 5]/[page 4]/four/[page 5]/five/
-too long^b^ | 1 | 2 | 6 | 2- | 1 to 1]/[page 1]/too lo/[cut here: the page is too long]/
- ^ | 1 | 50 | 100 | | 1 to 1 without text, perhaps a scan]/"
+one^two^ | 1 | 50 | 100 | 1 to 2]/[page 1]/one/[page 2]/two/
+one^two^three^ | 1 | 50 | 17 | 1 to 2]/[page 1]/one/[page 2]/two/[there is more: pages 3-]/
+four^five^six^ | 4 | 5 | 100 | 4 to 5]/[page 4]/four/[page 5]/five/[there is more: pages 6-]/
+too long^b^ | 1 | 2 | 6 | 1 to 1]/[page 1]/too lo/[cut here: the page is too long]/[there is more: pages 2-]/
+ ^ | 1 | 50 | 100 | 1 to 1 without text, perhaps a scan]/"
             .lines()
             .skip(1)
         {
@@ -173,8 +144,8 @@ too long^b^ | 1 | 2 | 6 | 2- | 1 to 1]/[page 1]/too lo/[cut here: the page is to
             let number = |n: usize| cells[n].parse().unwrap();
             let text = cells[0].replace('^', "\u{c}");
             let read = with_headings(&text, (number(1), number(2)), cells[3].parse().unwrap());
-            let says = format!("[a PDF; here are pages {}", cells[5].replace('/', "\n"));
-            assert_eq!((&*read.more, read.text), (cells[4], says), "{row}");
+            let says = format!("[a PDF; here are pages {}", cells[4].replace('/', "\n"));
+            assert_eq!(read, says, "{row}");
         }
     }
 

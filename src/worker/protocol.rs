@@ -186,129 +186,93 @@ pub(crate) struct ServeJob {
     pub home: PathBuf,
 }
 
-/// Returns the tools' path of the workspace.
-fn workspace() -> String {
-    ".".to_owned()
+/// A job with a file or a directory.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub(crate) struct FileJob {
+    /// Relative to the workspace, or absolute and within a grant; the workspace if empty.
+    pub path: String,
+    pub action: FileAction,
+    /// Content of a file to store or to restore, sent after the job.
+    #[serde(skip)]
+    pub content: Vec<u8>,
 }
 
-/// A job with files. Paths are relative to the workspace, or absolute and within a grant.
+/// What to do with a path. The fields of the tools' actions are their arguments.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum FileJob {
+pub(crate) enum FileAction {
     ListDir {
-        #[serde(default = "workspace")]
-        path: String,
         /// Depth to descend; 1 for the directory alone.
         depth: Option<u32>,
     },
+    /// Reads text; the caller selects the pages of a PDF.
     ReadFile {
-        path: String,
         /// Number of the first line, from 1.
         offset: Option<u64>,
         /// Number of lines.
         limit: Option<u64>,
-        /// Pages of a PDF, `7` or `3-12`. The worker returns the whole PDF, and the caller selects the pages.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pages: Option<String>,
     },
-    /// Stores a file from outside, and returns its path.
-    TakeFile(IncomingFile),
+    /// Stores a file from outside in the directory, and returns its path. A number is added to a taken name.
+    TakeFile {
+        name: String,
+    },
     /// Restores a file that a tool changed.
-    PutBack(OldFile),
+    PutBack {
+        /// State in which the tool left it.
+        state: String,
+        /// Whether the file existed, with the job's content.
+        was_there: bool,
+    },
     /// Sends a regular file unchanged, if it has up to `most` bytes.
     SendFile {
-        path: String,
         most: u64,
     },
     Grep {
         pattern: String,
-        path: Option<String>,
         /// Pattern for names, or for paths if it contains a slash.
         glob: Option<String>,
         /// Maximum number of lines.
         max: Option<usize>,
     },
     WriteFile {
-        path: String,
         content: String,
-        /// State of the file when the user allowed replacing it; `None` if the user was not asked.
+        /// State of the file when the user allowed replacing it, empty if it was missing; `None` if the user was not asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        shown: Option<Shown>,
+        shown: Option<String>,
     },
     AppendFile {
-        path: String,
         content: String,
     },
     EditFile {
-        path: String,
         old_text: String,
         new_text: String,
         replace_all: Option<bool>,
     },
-    RemoveFile {
-        path: String,
-    },
+    RemoveFile,
     /// Returns the passages of the notes, one line of JSON each: `[KEY, LINE, TEXT]`.
     Passages,
 }
 
 impl FileJob {
+    pub(crate) fn new(path: impl Into<String>, action: FileAction) -> Self {
+        Self {
+            path: path.into(),
+            action,
+            content: Vec::new(),
+        }
+    }
+
     /// Whether the job may change an existing file.
     pub(crate) fn changes_files(&self) -> bool {
         matches!(
-            self,
-            Self::WriteFile { .. }
-                | Self::AppendFile { .. }
-                | Self::EditFile { .. }
-                | Self::RemoveFile { .. }
-                | Self::PutBack(_)
+            self.action,
+            FileAction::WriteFile { .. }
+                | FileAction::AppendFile { .. }
+                | FileAction::EditFile { .. }
+                | FileAction::RemoveFile
+                | FileAction::PutBack { .. }
         )
     }
-
-    /// Returns the path of a job about one file.
-    pub(crate) fn path(&self) -> &str {
-        match self {
-            Self::ListDir { path, .. }
-            | Self::ReadFile { path, .. }
-            | Self::SendFile { path, .. }
-            | Self::WriteFile { path, .. }
-            | Self::AppendFile { path, .. }
-            | Self::EditFile { path, .. }
-            | Self::RemoveFile { path } => path,
-            Self::Grep { path, .. } => path.as_deref().unwrap_or(""),
-            Self::PutBack(file) => &file.path,
-            Self::TakeFile(file) => &file.dir,
-            Self::Passages => "",
-        }
-    }
-}
-
-/// A file as shown in the question whether to replace it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub(crate) enum Shown {
-    Absent,
-    /// CRC-32 of the content.
-    Content(u32),
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
-pub(crate) struct IncomingFile {
-    /// Directory to store it in, and its name there. A number is added to a taken name.
-    pub dir: String,
-    pub name: String,
-    #[serde(skip)]
-    pub content: Vec<u8>,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
-pub(crate) struct OldFile {
-    pub path: String,
-    /// State in which the tool left it.
-    pub state: String,
-    /// Whether the file existed, with this content.
-    pub was_there: bool,
-    #[serde(skip)]
-    pub content: Vec<u8>,
 }
 
 impl Job {
@@ -325,9 +289,8 @@ impl Job {
     pub(crate) fn body(&self) -> &[u8] {
         match self {
             Self::Exec(job) => &job.input,
-            Self::File(FileJob::TakeFile(file)) => &file.content,
-            Self::File(FileJob::PutBack(file)) => &file.content,
-            Self::File(_) | Self::Serve(_) | Self::Read(_) => &[],
+            Self::File(job) => &job.content,
+            Self::Serve(_) | Self::Read(_) => &[],
         }
     }
 }
@@ -467,9 +430,8 @@ pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
     let mut job = receive(from, MAX_JOB).doing("reading the job")?;
     match &mut job {
         Job::Exec(job) => job.input = receive_rest(from, MAX_JOB)?,
-        Job::File(FileJob::TakeFile(file)) => file.content = receive_rest(from, MAX_JOB)?,
-        Job::File(FileJob::PutBack(file)) => file.content = receive_rest(from, MAX_JOB)?,
-        Job::File(_) | Job::Serve(_) | Job::Read(_) => {}
+        Job::File(job) => job.content = receive_rest(from, MAX_JOB)?,
+        Job::Serve(_) | Job::Read(_) => {}
     }
     Ok(job)
 }

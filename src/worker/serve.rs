@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::mpsc;
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use crate::child;
 use crate::error::{Context, Error, Result};
 use crate::files::OpenGrants;
 use crate::sandbox;
-use crate::sync;
 use crate::text::foreign_line;
 use crate::worker::protocol::{Confinement, Header, Message, ServeJob, Setup, Termination};
 
@@ -63,46 +62,31 @@ pub(super) fn serve(
         .stderr
         .take()
         .ok_or_else(|| Error::failed("the program has no standard error"))?;
-    let errors = Errors::collect(pipe)?;
+    let errors = collect(pipe)?;
     let end = watch(&child, caller, &limits);
     reaper.kill_descendants()?;
-    let said = errors.take();
+    // Nothing, if a process that cannot be found here still has the pipe open.
+    let said = errors.recv_timeout(LAST_WORDS).unwrap_or_default();
     match last_lines(&String::from_utf8_lossy(&said)) {
         said if said.is_empty() || end? == Termination::Cancelled => Ok(()),
         said => Err(Error::failed(format!("it ended and said:\n{said}"))),
     }
 }
 
-/// Reads a program's standard error in a separate thread, and retains its end.
-struct Errors {
-    kept: Arc<Mutex<OutputBuffer>>,
-    is_read: mpsc::Receiver<()>,
-}
-
-impl Errors {
-    fn collect(mut pipe: impl Read + Send + 'static) -> Result<Self> {
-        let kept = Arc::new(Mutex::new(OutputBuffer::new(0, MAX_READ)));
-        let (read, is_read) = mpsc::channel();
-        let keeper = kept.clone();
-        let collect = move || {
-            let mut piece = [0; MAX_READ];
-            while let Ok(len @ 1..) = pipe.read(&mut piece) {
-                let mut kept = sync::lock(&keeper);
-                kept.push(&piece[..len]);
-            }
-            // The receiver may have been dropped.
-            read.send(()).ok();
-        };
-        Builder::new().spawn(collect).doing("starting a thread")?;
-        Ok(Self { kept, is_read })
-    }
-
-    /// Returns the end of standard error. Stops waiting if another process still has the pipe open.
-    fn take(&self) -> Vec<u8> {
-        self.is_read.recv_timeout(LAST_WORDS).ok();
-        let mut kept = sync::lock(&self.kept);
-        std::mem::replace(&mut *kept, OutputBuffer::new(0, 0)).into_bytes()
-    }
+/// Reads a program's standard error in a separate thread, which sends its end.
+fn collect(mut pipe: impl Read + Send + 'static) -> Result<mpsc::Receiver<Vec<u8>>> {
+    let (sender, receiver) = mpsc::channel();
+    let collect = move || {
+        let mut kept = OutputBuffer::new(0, MAX_READ);
+        let mut piece = [0; MAX_READ];
+        while let Ok(len @ 1..) = pipe.read(&mut piece) {
+            kept.push(&piece[..len]);
+        }
+        // The receiver may have been dropped.
+        sender.send(kept.into_bytes()).ok();
+    };
+    Builder::new().spawn(collect).doing("starting a thread")?;
+    Ok(receiver)
 }
 
 /// Returns the last lines that are not blank.
