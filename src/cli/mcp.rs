@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
 use super::{confirm, notice, print, report, table};
 use crate::app::{self, App};
@@ -19,13 +19,6 @@ use crate::json::{explain, parse_json};
 use crate::mcp::{self, RemoteTool, Server, Servers, brief};
 use crate::storage;
 use crate::text::{counted, not_found, not_found_near, to_single_line};
-
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) include_str!("texts/mcp-list.txt")
-    InHome(test) include_str!("texts/mcp-test.txt")
-    InHome(add) include_str!("texts/mcp-add.txt")
-    InHome(remove) include_str!("texts/mcp-remove.txt")
-};
 
 /// Starts servers in parallel, and returns the tools of each.
 fn list_servers(
@@ -88,7 +81,7 @@ pub(super) fn checks(loaded: &Loaded) -> impl Iterator<Item = Check> {
     })
 }
 
-fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
+pub(super) fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     if loaded.config.mcp_servers.is_empty() {
         notice("no MCP servers; `bantam mcp add NAME -- COMMAND` adds one");
@@ -114,7 +107,7 @@ fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     print(&table(&head, &rows)).map(|()| code)
 }
 
-fn test(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn test(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
     let loaded = app.loaded()?;
     let entry = known(&loaded.config, name)?;
@@ -134,7 +127,7 @@ fn known<'a>(config: &'a Config, name: &str) -> Result<&'a McpServer> {
         .ok_or_else(|| not_found("MCP server", name, known(), "bantam mcp list"))
 }
 
-fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
     let (home, loaded) = (&app.home, app.loaded()?);
     known(&loaded.config, name)?;
@@ -150,7 +143,7 @@ fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     print(&format!("Removed {name}\n")).map(|()| 0)
 }
 
-fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     if let Some(file) = args.value("json") {
         return add_all(app, file, args.has("keep"));
     }
