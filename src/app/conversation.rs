@@ -40,63 +40,65 @@ impl StoredConversation<'_> {
     }
 
     /// Undoes the last question of a conversation and everything after it, and restores the files that its file tools changed.
-    /// `None` without a question, or if the last change was an undo.
-    pub(crate) fn undo_with_files(&self) -> Result<Option<Undone>> {
+    /// Returns a line about the question and about each file; `None` without a question, or if the last change was an undo.
+    pub(crate) fn undo_with_files(&self) -> Result<Option<Vec<String>>> {
         // Remains locked to the end, because otherwise a new turn could be undone instead.
         let mut open = self.open()?;
         let question = match question(&open.session) {
             Some(question) if !open.session.is_undone => question,
             _ => return Ok(None),
         };
+        // The title is the typed text, without a skill or a template.
+        let typed = Some(question.title).filter(|title| !title.is_empty());
+        let typed = to_single_line(&typed.unwrap_or(question.content), 60);
+        let mut lines = vec![format!("undone: {typed}")];
         // Versions of files are stored only on disk.
-        let files = match self.memory {
-            Some(_) => Vec::new(),
-            None => self.put_back(&Versions::new(
-                self.app.home.undo(self.key),
-                open.session.asked,
-            ))?,
-        };
+        if self.memory.is_none() {
+            let versions = Versions::new(self.app.home.undo(self.key), open.session.asked);
+            lines.extend(self.put_back(&versions)?);
+        }
         take_back(&mut open)?;
         versions::forget(&self.app.home, self.key)?;
-        Ok(Some(Undone { question, files }))
+        Ok(Some(lines))
     }
 
-    /// Restores files to their state before a turn, and returns the outcome for each.
-    fn put_back(&self, versions: &Versions) -> Result<Vec<(String, Result<PutBack, String>)>> {
+    /// Restores files to their state before a turn, and returns a line about each.
+    fn put_back(&self, versions: &Versions) -> Result<Vec<String>> {
+        let unchanged =
+            |what: &str, why: &str| format!("{what} is unchanged: {}", to_single_line(why, 200));
         let changed = match versions.read() {
             Ok(changed) => changed,
-            Err(e) => return Ok(vec![("what file tools changed".to_owned(), Err(e.message))]),
+            Err(e) => return Ok(vec![unchanged("what file tools changed", &e.message)]),
         };
         if changed.is_empty() {
             return Ok(Vec::new());
         }
         let workers = self.app.workers()?;
-        let cancel = Cancel::new(None);
-        let put_back = |version: Version| {
-            let path = version.path.clone();
-            let done = (|| {
-                let content = match version.before {
-                    Before::Lost => return Err(Error::failed("its earlier content was not kept")),
-                    Before::Absent => None,
-                    Before::Kept(number) => Some(versions.content(number)?),
-                };
-                let was_there = content.is_some();
-                let state = version.state;
-                let job = FileJob {
-                    path: path.clone(),
-                    action: FileAction::PutBack { state, was_there },
-                    content: content.unwrap_or_default(),
-                };
-                workers.call(job, &cancel)?.into_text()?;
-                Ok(if was_there {
-                    PutBack::Restored
-                } else {
-                    PutBack::Removed
-                })
-            })();
-            (path, done.map_err(|e: Error| e.message))
+        let restore = |version: Version| {
+            let content = match version.before {
+                Before::Lost => return Err(Error::failed("its earlier content was not kept")),
+                Before::Absent => None,
+                Before::Kept(number) => Some(versions.content(number)?),
+            };
+            let was_there = content.is_some();
+            let state = version.state;
+            let job = FileJob {
+                path: version.path,
+                action: FileAction::PutBack { state, was_there },
+                content: content.unwrap_or_default(),
+            };
+            workers.call(job, &Cancel::new(None))?.into_text()?;
+            Ok(was_there)
         };
-        Ok(changed.into_iter().rev().map(put_back).collect())
+        let line = |version: Version| {
+            let path = to_single_line(&version.path, 200);
+            match restore(version) {
+                Ok(true) => format!("restored {path}"),
+                Ok(false) => format!("removed {path}, which was new"),
+                Err(e) => unchanged(&path, &e.message),
+            }
+        };
+        Ok(changed.into_iter().rev().map(line).collect())
     }
 
     /// Undoes the last question of a conversation and everything after it, and returns the question.
@@ -136,37 +138,6 @@ impl StoredConversation<'_> {
         )?
         .is_some())
     }
-}
-
-/// An undone question and its effects.
-pub(crate) struct Undone {
-    question: User,
-    /// Outcome for each file, or why it is unchanged.
-    files: Vec<(String, Result<PutBack, String>)>,
-}
-
-impl Undone {
-    /// Describes the undo, one line for the question and for each file.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        // The title is the typed text, without a skill or a template.
-        let typed = Some(&self.question.title).filter(|title| !title.is_empty());
-        let question = to_single_line(typed.unwrap_or(&self.question.content), 60);
-        let mut lines = vec![format!("undone: {question}")];
-        for (path, done) in &self.files {
-            let path = to_single_line(path, 200);
-            lines.push(match done {
-                Ok(PutBack::Restored) => format!("restored {path}"),
-                Ok(PutBack::Removed) => format!("removed {path}, which was new"),
-                Err(why) => format!("{path} is unchanged: {}", to_single_line(why, 200)),
-            });
-        }
-        lines
-    }
-}
-
-enum PutBack {
-    Restored,
-    Removed,
 }
 
 /// Undoes the last question of a conversation and everything after it.

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::attach::{self, STDIN};
 use super::question::{self, UserQuestion};
 use super::repl::Repl;
@@ -29,10 +29,6 @@ use crate::sync;
 use crate::telegram::deliver::Delivery;
 use crate::text::not_found_near;
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) include_str!("texts/agent.txt")
-};
-
 /// Flags of which one at most is given.
 const EXCLUSIVE: [&[&str]; 5] = [
     &["quiet", "verbose"],
@@ -42,7 +38,7 @@ const EXCLUSIVE: [&[&str]; 5] = [
     &["tools", "no-tools"],
 ];
 
-fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let limit = args.number("timeout", 120)?.map(Duration::from_secs);
     // It counts from the start of the program.
     let deadline = limit.map(|limit| Cancel::new(Some(limit)));

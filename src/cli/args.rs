@@ -23,14 +23,6 @@ pub(super) struct Subcommand {
     pub text: &'static str,
 }
 
-/// Makes commands of what they do and their help.
-macro_rules! commands {
-    ($($kind:ident($run:path) $text:expr)+) => {
-        &[$(Subcommand { run: $crate::cli::args::Needs::$kind($run), text: $text }),+]
-    };
-}
-pub(super) use commands;
-
 impl Subcommand {
     /// Returns the name and the words after it.
     fn usage(&self) -> (&'static str, &'static str) {
@@ -242,15 +234,22 @@ fn check_words(command: &Subcommand, given: &[String]) -> Result<()> {
 mod tests {
     use super::*;
 
-    const COMMANDS: &[Subcommand] = commands! {
-        Anywhere(run) "test  A [B...]
+    const COMMANDS: [Subcommand; 3] = [
+        command(
+            "test  A [B...]
             about
             $ bantam test a
             -m, --message TEXT  text
-                --json          object"
-        Anywhere(run) "test  [KEY]"
-        Anywhere(run) "test  KEY"
-    };
+                --json          object",
+        ),
+        command("test  [KEY]"),
+        command("test  KEY"),
+    ];
+
+    const fn command(text: &'static str) -> Subcommand {
+        let run = Needs::Anywhere(run);
+        Subcommand { run, text }
+    }
 
     fn run(_: &Ui, args: &Args) -> Result<u8> {
         args.exclude(&[]).map(|()| 0)
@@ -263,9 +262,7 @@ mod tests {
 
     #[test]
     fn flags_and_words_are_told_apart() {
-        let [command, optional, required] = COMMANDS else {
-            unreachable!()
-        };
+        let [command, optional, required] = &COMMANDS;
         let given = parsed(command, "a -m x --json -- -b").unwrap();
         assert_eq!(given.words, ["a", "-b"]);
         assert_eq!(given.value("message"), Some("x"));

@@ -1,8 +1,8 @@
 //! `bantam completions` and `bantam man`: shell completions and the manual page, from the command tables.
 
-use super::args::{Args, Flag, Subcommand, commands};
+use super::args::{Args, Flag, Subcommand};
 use super::ui::Ui;
-use super::{agent, command_of, commands, find, help, print, topics};
+use super::{COMMANDS, command_of, find, help, print, topics};
 use crate::app::App;
 use crate::config::path;
 use crate::config::vendors::VENDORS;
@@ -13,11 +13,6 @@ use crate::session::{FileStore, Store};
 use crate::skills::Skills;
 use crate::text::{self, is_unsafe_to_show, not_found};
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    Anywhere(completions) include_str!("texts/completions.txt")
-    Anywhere(man) include_str!("texts/man.txt")
-};
-
 /// The scripts ask [`complete`] for names.
 const SCRIPTS: [(&str, &str); 3] = [
     ("bash", include_str!("texts/bantam.bash")),
@@ -25,7 +20,7 @@ const SCRIPTS: [(&str, &str); 3] = [
     ("fish", include_str!("texts/bantam.fish")),
 ];
 
-fn completions(_: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn completions(_: &Ui, given: &Args) -> Result<u8> {
     let shell = given.words[0].as_str();
     match SCRIPTS.iter().find(|(name, _)| *name == shell) {
         Some((_, script)) => print(script).map(|()| 0),
@@ -63,7 +58,7 @@ fn names_after(before: &[String], typed: &str, app: &App) -> Option<Vec<String>>
             return Some(members.map(|command| command.verb().to_owned()).collect());
         }
         // A question needs no command before its flags.
-        _ => command_of(before).unwrap_or((&agent::COMMANDS[0], 0)),
+        _ => command_of(before).unwrap_or((&COMMANDS[0], 0)),
     };
     let takes = |flag: &Flag, word: &str| {
         !flag.value.is_empty() && flag.typed.split([',', ' ']).any(|name| name == word)
@@ -89,7 +84,9 @@ fn names_after(before: &[String], typed: &str, app: &App) -> Option<Vec<String>>
 
 /// Returns the commands and groups.
 fn first_words() -> Vec<String> {
-    let names = commands().map(|command| command.group().unwrap_or(command.name()));
+    let names = COMMANDS
+        .iter()
+        .map(|command| command.group().unwrap_or(command.name()));
     let mut names: Vec<String> = names.map(str::to_owned).collect();
     names.dedup();
     names
@@ -149,7 +146,7 @@ fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Vec
 }
 
 /// Prints the pages of all commands as a manual page.
-fn man(_: &Ui, _: &Args) -> Result<u8> {
+pub(super) fn man(_: &Ui, _: &Args) -> Result<u8> {
     // Escapes backslashes and dashes, and dots at the beginning of lines. The text is not indented, because its 80 columns would
     // not fit a terminal otherwise.
     let section = |command: &Subcommand| {
@@ -158,7 +155,7 @@ fn man(_: &Ui, _: &Args) -> Result<u8> {
         format!(".SS {}\n.EX\n.in 0\n{text}.in\n.EE\n", command.name())
     };
     let code = |line: &str| format!(".TP\n{}\n", line.replacen(' ', "\n", 1));
-    let pages: String = commands().map(section).collect();
+    let pages: String = COMMANDS.iter().map(section).collect();
     let codes: String = help::EXIT_CODES.lines().map(code).collect();
     let value = |name: &str| match name {
         "commands" => Some(pages.as_str()),

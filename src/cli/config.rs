@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
 use super::{notice, print, say, table};
 use crate::app::facts::{redacted, set_values};
@@ -17,14 +17,7 @@ use crate::provider::catalog;
 use crate::storage;
 use crate::text::{not_found, to_single_line};
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(get) include_str!("texts/config-get.txt")
-    InHome(set) include_str!("texts/config-set.txt")
-    InHome(unset) include_str!("texts/config-unset.txt")
-    InHome(edit) include_str!("texts/config-edit.txt")
-};
-
-fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let Some(path) = given.words.first() else {
         let row = |(path, value, from)| [path, to_single_line(&plain(&value), 400), from];
@@ -58,7 +51,7 @@ const MODELS: [&str; 3] = [
     "memory.embedding_model",
 ];
 
-fn set(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn set(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let (path, mut text) = (&given.words[0], given.words[1].clone());
     let names = path::resolve(path)?;
     if text == "-" {
@@ -78,7 +71,7 @@ fn set(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     Ok(0)
 }
 
-fn unset(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn unset(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     // Unknown names can also be removed.
     let path = &given.words[0];
     let names = path::resolve(path).unwrap_or_else(|_| path::split(path));
@@ -143,7 +136,7 @@ fn warn(loaded: &Loaded) {
     }
 }
 
-fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
+pub(super) fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
     if !io::stdin().is_terminal() || !ui.stdout_is_terminal {
         return Err(Error::usage("bantam config edit needs a terminal")
             .hint("run `bantam config set PATH VALUE`"));

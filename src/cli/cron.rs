@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
 use super::{notice, print, print_json, report, table, zone};
 use crate::agent::Request;
@@ -25,21 +25,11 @@ use crate::session::{FileStore, Session};
 use crate::telegram::deliver::Delivery;
 use crate::text::{counted, printable, to_single_line};
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(add) include_str!("texts/cron-add.txt")
-    InHome(list) include_str!("texts/cron-list.txt")
-    InHome(remove) include_str!("texts/cron-remove.txt")
-    InHome(enable) include_str!("texts/cron-enable.txt")
-    InHome(disable) include_str!("texts/cron-disable.txt")
-    InHome(run_now) include_str!("texts/cron-run.txt")
-    InHome(history) include_str!("texts/cron-history.txt")
-};
-
 fn jobs(app: &App) -> Jobs {
     Jobs::new(app.home.clone(), &app.env)
 }
 
-fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let (mut new, owner) = new_job(app, given)?;
     let (home, jobs) = (&app.home, jobs(app));
     if !new.model.is_empty() {
@@ -156,7 +146,7 @@ fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
     Ok(format!("next: {} ({})\n", times.join(", "), zone.name()))
 }
 
-fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let jobs = jobs(app);
     let list = jobs.list()?;
     let now = now();
@@ -193,25 +183,25 @@ fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     print(&table(&head, &rows)).map(|()| 0)
 }
 
-fn remove(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn remove(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let job = jobs(app).remove(&given.words[0])?;
     print(&format!("Removed job {}\n", printable(job.id()))).map(|()| 0)
 }
 
-fn enable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn enable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let jobs = jobs(app);
     let job = jobs.set_enabled(&given.words[0], true, now())?;
     let (id, next) = (printable(job.id()), upcoming(&jobs, &job, 1)?);
     print(&format!("Enabled job {id}, {next}")).map(|()| 0)
 }
 
-fn disable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn disable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let job = jobs(app).set_enabled(&given.words[0], false, now())?;
     print(&format!("Disabled job {}\n", printable(job.id()))).map(|()| 0)
 }
 
 /// Runs a job like the gateway, in this process, and prints its answer.
-fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
     let (ui, jobs) = (&ui.with_flags(given), jobs(app));
     let job = jobs.find(&given.words[0])?;
     let message = run_message(&app.home, &DueRun { job, due: now() })?;
@@ -281,7 +271,7 @@ fn last_answer(home: &Home, run: &Run) -> Option<String> {
     })
 }
 
-fn history(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn history(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let jobs = jobs(app);
     let (list, mut runs) = (jobs.list()?, jobs.history()?);
     let wanted = given.words.first();

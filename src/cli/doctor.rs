@@ -1,6 +1,6 @@
 //! `bantam doctor`: runs the checks and prints each with its fix.
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
 use super::{hanging_indent, print};
 use crate::app::bot::Bot;
@@ -11,10 +11,6 @@ use crate::doctor::break_out::{self, Subject};
 use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Kind, Result};
 use crate::tool::exec::passed;
-
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) include_str!("texts/doctor.txt")
-};
 
 /// Prints checks as they finish.
 #[derive(Default)]
@@ -34,7 +30,7 @@ impl Report {
     }
 }
 
-fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let mut report = Report::default();
     let facts = Facts::find(app);
     report.add(home::checks(&facts))?;

@@ -2,16 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::args::{Args, Subcommand, commands};
+use super::args::{Args, Subcommand};
 use super::topics::{self, HelpEntry};
 use super::ui::Ui;
-use super::{commands, find, print, table, terminal};
+use super::{COMMANDS, find, print, table, terminal};
 use crate::error::Result;
 use crate::text::{self, nearest, not_found_near};
-
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    Anywhere(run) include_str!("texts/help.txt")
-};
 
 /// Lines of an exit code and its meaning.
 pub(super) const EXIT_CODES: &str = include_str!("texts/exit-codes.txt");
@@ -44,7 +40,7 @@ fn width() -> usize {
     }
 }
 
-fn run(ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn run(ui: &Ui, args: &Args) -> Result<u8> {
     let name = args.words.join(" ");
     if name.is_empty() {
         return overview();
@@ -63,7 +59,7 @@ fn run(ui: &Ui, args: &Args) -> Result<u8> {
 fn search(words: &str) -> Result<u8> {
     let mut places: Vec<HelpEntry> = topics::places().collect();
     let mut known = BTreeSet::new();
-    for command in commands() {
+    for command in COMMANDS {
         let place = |title: &str, text: &str| HelpEntry {
             page: format!("bantam {} --help", command.name()),
             title: title.to_owned(),
@@ -76,8 +72,8 @@ fn search(words: &str) -> Result<u8> {
     }
     let found = topics::search(&places, words);
     if found.is_empty() {
-        let groups = commands().filter_map(Subcommand::group);
-        let names = commands().map(Subcommand::name).chain(groups);
+        let groups = COMMANDS.iter().filter_map(Subcommand::group);
+        let names = COMMANDS.iter().map(Subcommand::name).chain(groups);
         let names = names.chain(topics::names());
         let near = nearest(words, names).map(|near| format!("bantam help {near}"));
         let (near, list) = (near.as_deref(), "bantam help");
@@ -119,7 +115,7 @@ fn list_row(command: &Subcommand, width: usize) -> String {
 pub(super) fn overview() -> Result<u8> {
     let width = width();
     let (mut list, mut shown) = (String::new(), "");
-    for command in commands() {
+    for command in COMMANDS {
         match command.group() {
             // Subcommands, already printed in one line.
             Some(group) if group == shown => {}
@@ -237,7 +233,7 @@ mod tests {
 
     #[test]
     fn every_command_has_examples_that_are_understood() {
-        for command in commands() {
+        for command in COMMANDS {
             assert!(
                 command.words().is_empty() || command.examples().next().is_some(),
                 "{}",

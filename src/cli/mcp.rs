@@ -1,31 +1,22 @@
 //! `bantam mcp`: lists the tools of the configured MCP servers, adds servers, and removes them.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
-use super::{confirm, notice, print, report, table};
+use super::{confirm, notice, print, table};
 use crate::app::{self, App};
 use crate::cancel::Cancel;
 use crate::config::edit;
 use crate::config::{self, Config, Loaded, McpServer, path, proxy};
 use crate::doctor::{Check, Outcome, has_program};
-use crate::error::{Context, Error, Kind, Result};
-use crate::json::{explain, parse_json};
+use crate::error::{Error, Kind, Result};
 use crate::mcp::{self, RemoteTool, Server, Servers, brief};
 use crate::storage;
 use crate::text::{counted, not_found, not_found_near, to_single_line};
-
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) include_str!("texts/mcp-list.txt")
-    InHome(test) include_str!("texts/mcp-test.txt")
-    InHome(add) include_str!("texts/mcp-add.txt")
-    InHome(remove) include_str!("texts/mcp-remove.txt")
-};
 
 /// Starts servers in parallel, and returns the tools of each.
 fn list_servers(
@@ -88,7 +79,7 @@ pub(super) fn checks(loaded: &Loaded) -> impl Iterator<Item = Check> {
     })
 }
 
-fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
+pub(super) fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     if loaded.config.mcp_servers.is_empty() {
         notice("no MCP servers; `bantam mcp add NAME -- COMMAND` adds one");
@@ -114,7 +105,7 @@ fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     print(&table(&head, &rows)).map(|()| code)
 }
 
-fn test(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn test(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
     let loaded = app.loaded()?;
     let entry = known(&loaded.config, name)?;
@@ -134,7 +125,7 @@ fn known<'a>(config: &'a Config, name: &str) -> Result<&'a McpServer> {
         .ok_or_else(|| not_found("MCP server", name, known(), "bantam mcp list"))
 }
 
-fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
     let (home, loaded) = (&app.home, app.loaded()?);
     known(&loaded.config, name)?;
@@ -150,67 +141,13 @@ fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     print(&format!("Removed {name}\n")).map(|()| 0)
 }
 
-fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
-    if let Some(file) = args.value("json") {
-        return add_all(app, file, args.has("keep"));
-    }
+/// Adds a server that starts.
+pub(super) fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let [name, words @ ..] = &args.words[..] else {
-        return Err(missing("NAME"));
+        return Ok(0);
     };
-    if words.is_empty() {
-        return Err(missing("URL or COMMAND"));
-    }
-    add_server(app, name, &entry(args, words)?, args.has("keep")).map(|()| 0)
-}
-
-fn missing(word: &str) -> Error {
-    Error::usage(format!("missing {word}"))
-        .hint("run `bantam mcp add time -- uvx mcp-server-time`, or give a URL")
-}
-
-/// Adds the servers of another client's JSON, `{"mcpServers": {...}}` or the inner object, and continues after failures.
-fn add_all(app: &App, file: &str, keep: bool) -> Result<u8> {
-    let text = match file {
-        "-" => io::read_to_string(io::stdin()).doing("reading standard input")?,
-        file if !Path::new(file).exists() => {
-            return Err(not_found_near("file", file, None, "ls -l"));
-        }
-        file => config::read_json(Path::new(file)).doing(format_args!("reading {file}"))?,
-    };
-    let refuse = |why: String| {
-        let error = Error::usage(format!("{file} has no MCP servers{why}"));
-        error.hint("paste what another client has in `mcpServers`")
-    };
-    let json = parse_json(&text).map_err(|e| refuse(format!(": {}", explain(&e))))?;
-    let servers = json.get("mcpServers").unwrap_or(&json).as_object();
-    let is_entry = |entry: &Value| entry["command"].is_string() || entry["url"].is_string();
-    let servers = servers
-        .filter(|servers| !servers.is_empty() && servers.values().all(is_entry))
-        .ok_or_else(|| refuse(String::new()))?;
-    let mut code = 0;
-    for (name, entry) in servers {
-        let mut fields = entry.as_object().cloned().unwrap_or_default();
-        fields.remove("type");
-        fields.retain(|field, _| {
-            let is_known = path::resolve(&format!("mcpServers.x.{field}")).is_ok();
-            if !is_known {
-                let field = to_single_line(field, 40);
-                notice(&format!(
-                    "{name}: bantam has no \"{field}\", which is left out"
-                ));
-            }
-            is_known
-        });
-        if let Err(e) = add_server(&app.reread(), name, &fields.into(), keep) {
-            code = report(&e);
-        }
-    }
-    Ok(code)
-}
-
-/// Adds a server and tests it.
-fn add_server(app: &App, name: &str, value: &Value, keep: bool) -> Result<()> {
     app::mcp::check_name(name)?;
+    let value = entry(args, words)?;
     let (home, loaded) = (&app.home, app.loaded()?);
     if loaded.config.mcp_servers.contains_key(name) {
         let hint = format!("choose another name, or run `bantam mcp remove {name}`");
@@ -225,44 +162,35 @@ fn add_server(app: &App, name: &str, value: &Value, keep: bool) -> Result<()> {
     })?;
     // It may be invisible in the sandbox, which cannot tell that from a missing one.
     let is_known = entry.env.contains_key("PATH") || has_program(&entry.command, &app.env);
-    if entry.url.is_empty() && !keep && !is_known {
+    if entry.url.is_empty() && !is_known {
         return Err(not_found_near("program", &entry.command, None, "")
             .hint("install it, or name it by its whole path"));
     }
     let mut config = Config::clone(&loaded.config);
-    config.mcp_servers.insert(name.to_owned(), entry.clone());
+    config.mcp_servers.insert(name.clone(), entry.clone());
     let with_it = loaded.with(config);
     let has_files = home.mcp_home(name).exists();
-    let asked =
-        app::make_workspace(&with_it).and_then(|()| list_server(&with_it, &name.to_owned(), entry));
-    if asked.is_ok() || keep {
-        edit::set(home, &app.env, &["mcpServers", name], value)?;
-    } else {
+    let asked = app::make_workspace(&with_it).and_then(|()| list_server(&with_it, name, entry));
+    if asked.is_err() {
         // The file may have been created for the attempt.
         storage::remove(&home.mcp_tools(name))?;
         if !has_files {
             storage::remove(&home.mcp_home(name))?;
         }
     }
-    let tools = asked.map_err(|e| explain_failed_add(e, name, entry, keep))?;
+    let tools = asked.map_err(|e| explain_failed_add(e, name, entry))?;
+    edit::set(home, &app.env, &["mcpServers", name], &value)?;
     print(&format!("Added {name}: {}\n", counted(tools.len(), "tool")))?;
     if entry.url.is_empty() && entry.network {
         notice(&format!(
             "{name} reaches the internet, this machine's ports and your local network"
         ));
     }
-    Ok(())
+    Ok(0)
 }
 
-/// Explains the error of a server that was tested as it was added.
-fn explain_failed_add(e: Error, name: &str, entry: &McpServer, is_kept: bool) -> Error {
-    if is_kept {
-        return e
-            .doing(format_args!("added {name}, but it does not answer"))
-            .hint(format!(
-                "correct mcpServers.{name} in config.json, then run `bantam mcp test {name}`"
-            ));
-    }
+/// Explains why a server is not added.
+fn explain_failed_add(e: Error, name: &str, entry: &McpServer) -> Error {
     let e = e.doing(format_args!("{name} is not added"));
     if entry.url.is_empty() && e.kind == Kind::Failed {
         let words = std::iter::once(&entry.command).chain(&entry.args);
@@ -274,7 +202,7 @@ fn explain_failed_add(e: Error, name: &str, entry: &McpServer, is_kept: bool) ->
     if e.hint.is_some() {
         return e;
     }
-    e.hint("correct the address, or add it as it is with --keep")
+    e.hint("correct the address")
 }
 
 /// Creates the entry described by the arguments.

@@ -8,7 +8,6 @@ mod config;
 mod cron;
 mod doctor;
 mod editor;
-mod gateway;
 mod help;
 mod input;
 mod mcp;
@@ -45,29 +44,56 @@ use crate::worker;
 use args::{Args, Needs, Subcommand};
 use ui::{Ui, hanging_indent, notice, print, print_json, report, say, table, terminal};
 
-const COMMANDS: [&[Subcommand]; 17] = [
-    agent::COMMANDS,
-    gateway::COMMANDS,
-    onboard::COMMANDS,
-    doctor::COMMANDS,
-    status::COMMANDS,
-    service::COMMANDS,
-    send::COMMANDS,
-    tools::COMMANDS,
-    models::COMMANDS,
-    config::COMMANDS,
-    sessions::COMMANDS,
-    skills::COMMANDS,
-    mcp::COMMANDS,
-    usage::COMMANDS,
-    cron::COMMANDS,
-    completions::COMMANDS,
-    help::COMMANDS,
-];
-
-fn commands() -> impl Iterator<Item = &'static Subcommand> {
-    COMMANDS.into_iter().flatten()
+/// Makes commands of what they do and their help.
+macro_rules! commands {
+    ($($kind:ident($run:path) $text:literal)+) => {
+        &[$(Subcommand {
+            run: Needs::$kind($run),
+            text: include_str!(concat!("texts/", $text, ".txt")),
+        }),+]
+    };
 }
+
+/// All commands in the order of the help, with the files of their help in `texts/`.
+const COMMANDS: &[Subcommand] = commands! {
+    InHome(agent::run) "agent"
+    InHome(gateway) "gateway"
+    InHome(onboard::run) "onboard"
+    InHome(doctor::run) "doctor"
+    InHome(status::run) "status"
+    InHome(service::run) "service"
+    InHome(send::send) "send"
+    InHome(tools::run) "tools"
+    InHome(models::run) "models"
+    InHome(config::get) "config-get"
+    InHome(config::set) "config-set"
+    InHome(config::unset) "config-unset"
+    InHome(config::edit) "config-edit"
+    InHome(sessions::list) "sessions-list"
+    InHome(sessions::show) "sessions-show"
+    InHome(sessions::search) "sessions-search"
+    InHome(sessions::reset) "sessions-reset"
+    InHome(sessions::erase) "sessions-erase"
+    InHome(skills::list) "skills-list"
+    InHome(skills::show) "skills-show"
+    InHome(skills::install) "skills-install"
+    InHome(skills::remove) "skills-remove"
+    InHome(mcp::list) "mcp-list"
+    InHome(mcp::test) "mcp-test"
+    InHome(mcp::add) "mcp-add"
+    InHome(mcp::remove) "mcp-remove"
+    InHome(usage::run) "usage"
+    InHome(cron::add) "cron-add"
+    InHome(cron::list) "cron-list"
+    InHome(cron::remove) "cron-remove"
+    InHome(cron::enable) "cron-enable"
+    InHome(cron::disable) "cron-disable"
+    InHome(cron::run_now) "cron-run"
+    InHome(cron::history) "cron-history"
+    Anywhere(completions::completions) "completions"
+    Anywhere(completions::man) "man"
+    Anywhere(help::run) "help"
+};
 
 /// Runs the program as a worker process or a command, depending on the first argument.
 pub fn main() -> ExitCode {
@@ -113,14 +139,14 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
 fn command_of(words: &[String]) -> Option<(&'static Subcommand, usize)> {
     let first = words.first().map_or("", String::as_str);
     if first.is_empty() || first.starts_with('-') || first.contains(char::is_whitespace) {
-        return Some((&agent::COMMANDS[0], 0));
+        return Some((&COMMANDS[0], 0));
     }
     let mut found = find(first).into_iter();
     let verb = words.get(1).filter(|verb| !verb.starts_with('-'));
     match (found.as_slice().first().copied(), verb) {
         (None, _) => {
             let is_question = nearest_command(first).is_none() && is_piped();
-            is_question.then_some((&agent::COMMANDS[0], 0))
+            is_question.then_some((&COMMANDS[0], 0))
         }
         (Some(command), _) if command.name() == first => Some((command, 1)),
         (_, Some(verb)) => Some((found.find(|command| is_meant(command.verb(), verb))?, 2)),
@@ -140,6 +166,11 @@ fn is_meant(verb: &str, word: &str) -> bool {
             "get" => word == "show",
             _ => false,
         }
+}
+
+/// Runs Telegram, HTTP, scheduled jobs and the heartbeat until a signal ends them.
+fn gateway(app: &App, _: &Ui, _: &Args) -> Result<u8> {
+    crate::gateway::run(app).map(|()| 0)
 }
 
 /// Whether standard input is a pipe or a file.
@@ -177,7 +208,9 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
 /// Returns the command with this name, or all subcommands of the group.
 fn find(name: &str) -> Vec<&'static Subcommand> {
     // Reading the names of all texts would cost each question 60,000 instructions.
-    let near = commands().filter(|command| command.text.starts_with(name));
+    let near = COMMANDS
+        .iter()
+        .filter(|command| command.text.starts_with(name));
     near.filter(|command| command.name() == name || command.group() == Some(name))
         .collect()
 }
@@ -185,7 +218,7 @@ fn find(name: &str) -> Vec<&'static Subcommand> {
 /// Returns the command or group that is probably meant by a word, or by a group and a word.
 fn nearest_command(name: &str) -> Option<&'static str> {
     let Some((group, verb)) = name.split_once(' ') else {
-        return nearest(name, commands().map(|c| c.group().unwrap_or(c.name())));
+        return nearest(name, COMMANDS.iter().map(|c| c.group().unwrap_or(c.name())));
     };
     let members = find(group);
     let near = nearest(verb, members.iter().map(|command| command.verb()))?;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
 use super::{error_json, print, report, table};
 use crate::app::App;
@@ -11,11 +11,7 @@ use crate::http::authority;
 use crate::provider::catalog::{self, Offer};
 use crate::text::counted;
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) include_str!("texts/models.txt")
-};
-
-fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let hosts = catalog::hosts(loaded, given.words.first().map(String::as_str))?;
     if hosts.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Read};
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::notice;
 use super::ui::Ui;
 use crate::app::App;
@@ -13,11 +13,7 @@ use crate::paths::telegram_chat;
 /// Maximum size of a text, in bytes. Telegram's limit is 4,096 characters per message, so this is about twenty messages.
 const MAX_TEXT: u64 = 64 << 10;
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(send) include_str!("texts/send.txt")
-};
-
-fn send(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn send(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let owner = bot::owner(loaded);
     let Some(to) = args.value("to").or(owner.as_deref()) else {

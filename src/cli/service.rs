@@ -8,7 +8,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::print;
 use super::ui::Ui;
 use crate::app::{self, App};
@@ -18,10 +18,6 @@ use crate::error::{Context, Error, Result};
 use crate::storage;
 use crate::text::{self, to_single_line};
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) include_str!("texts/service.txt")
-};
-
 /// File name of the unit, and a line that identifies it as bantam's.
 const NAME: &str = "bantam.service";
 const DESCRIPTION: &str = "Description=bantam, a personal AI agent";
@@ -30,7 +26,7 @@ const DESCRIPTION: &str = "Description=bantam, a personal AI agent";
 const UNIT: &str = include_str!("texts/bantam.service");
 const SYSTEM: &str = include_str!("texts/bantam.service.system");
 
-fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let program = std::env::current_exe().doing("finding this program")?;
     // Removes a slash at the end.

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
 use super::{confirm, local_time, notice, print, print_json, table, zone};
 use crate::app::App;
@@ -24,15 +24,7 @@ const MAX_LINE: usize = 100;
 /// Length of the text that is printed at a time, in bytes.
 const MAX_PAGE: usize = 64 << 10;
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) include_str!("texts/sessions-list.txt")
-    InHome(show) include_str!("texts/sessions-show.txt")
-    InHome(search) include_str!("texts/sessions-search.txt")
-    InHome(reset) include_str!("texts/sessions-reset.txt")
-    InHome(erase) include_str!("texts/sessions-erase.txt")
-};
-
-fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let (home, loaded) = (&app.home, app.loaded()?);
     let days = loaded.config.session.keep_days;
     if days > 0 {
@@ -77,7 +69,7 @@ fn page(list: &[archive::SessionInfo], env: &Env) -> String {
     table(&["key", "updated", "first question"], &rows)
 }
 
-fn search(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn search(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let home = &app.home;
     let (found, unread) = search::search(home, &args.words)?;
     for line in &unread {
@@ -128,7 +120,7 @@ pub(super) fn reopen(home: &Home, typed: &str) -> Result<Option<String>> {
     Ok(Some(key))
 }
 
-fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let home = &app.home;
     let key = match archived(home, &args.words[0]) {
         Some((_, part)) => part,
@@ -214,7 +206,7 @@ fn format_entry(entry: &Entry, zone: &Zone) -> Option<String> {
     })
 }
 
-fn reset(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn reset(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let home = &app.home;
     let key = archive::find(home, &args.words[0])?;
     let (now, typed) = (SystemTime::now(), to_single_line(&args.words[0], 80));
@@ -230,7 +222,7 @@ fn reset(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     .map(|()| 0)
 }
 
-fn erase(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn erase(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let home = &app.home;
     let key = archive::find(home, &args.words[0])?;
     let typed = to_single_line(&args.words[0], 80);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
 use super::{confirm, notice, print, table};
 use crate::app::App;
@@ -18,18 +18,11 @@ use crate::{app, template};
 /// Time to wait for the lock, which is taken only for a few file writes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) include_str!("texts/skills-list.txt")
-    InHome(show) include_str!("texts/skills-show.txt")
-    InHome(install) include_str!("texts/skills-install.txt")
-    InHome(remove) include_str!("texts/skills-remove.txt")
-};
-
 fn load_skills(app: &App) -> Result<Skills> {
     Ok(app::skills(app.loaded()?))
 }
 
-fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
+pub(super) fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     let found = load_skills(app)?.all();
     found.problems.iter().for_each(|problem| notice(problem));
     if found.skills.is_empty() {
@@ -49,7 +42,7 @@ fn needs(skill: &Skill) -> Option<String> {
     (!missing.is_empty()).then(|| format!("not used: requires {missing}"))
 }
 
-fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
     let skills = load_skills(app)?;
     let found = skills.all();
@@ -66,7 +59,7 @@ fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     .map(|()| 0)
 }
 
-fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let skills = app::skills(loaded);
     let written = args.words[0].as_str();
@@ -118,7 +111,7 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
     }
 }
 
-fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
     let shown = to_single_line(name, 64);
     let skills = load_skills(app)?;

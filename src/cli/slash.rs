@@ -217,7 +217,7 @@ impl Repl {
     fn undo(&mut self) -> Result<()> {
         self.unanswered = None;
         match self.stored().undo_with_files()? {
-            Some(undone) => undone.lines().iter().for_each(|line| self.ui.note(line)),
+            Some(lines) => lines.iter().for_each(|line| self.ui.note(line)),
             None => self.ui.note("nothing to undo"),
         }
         Ok(())

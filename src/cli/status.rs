@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
 use super::{error_json, hanging_indent, local_time, print, print_json, report, zone};
 use crate::app::facts::{BotState, Facts};
@@ -17,11 +17,7 @@ use crate::provider::facts;
 use crate::text::{counted, rfc3339, to_single_line};
 use crate::timezone::Zone;
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) include_str!("texts/status.txt")
-};
-
-fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let facts = Facts::find(app);
     if given.has("json") {
         print_json(&object(&facts))?;

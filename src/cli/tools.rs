@@ -1,6 +1,6 @@
 //! `bantam tools`: lists the tools of the model.
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
 use super::{notice, print, table};
 use crate::app::App;
@@ -8,11 +8,7 @@ use crate::error::Result;
 use crate::redact::Redactor;
 use crate::tool::ToolSpec;
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) include_str!("texts/tools.txt")
-};
-
-fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
+pub(super) fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let (tools, missing) = app.tools()?;
     loaded

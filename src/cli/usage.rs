@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
 use super::{notice, print, print_json, table};
 use crate::app::{self, App};
@@ -14,11 +14,7 @@ use crate::usage::{self, Totals, UsageReport};
 
 const DEFAULT_DAYS: u64 = 30;
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) include_str!("texts/usage.txt")
-};
-
-fn run(app: &App, _: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn run(app: &App, _: &Ui, given: &Args) -> Result<u8> {
     let days = given.number("days", 7)?.unwrap_or(DEFAULT_DAYS);
     let back = Duration::from_secs((days - 1).saturating_mul(86_400));
     let since = SystemTime::now()

@@ -149,7 +149,7 @@ impl Handler for HomeAgent {
                 "This is a new conversation.".to_owned()
             }
             Command::Undo => match self.conversation(session).undo_with_files()? {
-                Some(undone) => sentence(&undone.lines().join("\n")),
+                Some(lines) => sentence(&lines.join("\n")),
                 None => "Nothing to undo.".to_owned(),
             },
             Command::Model(name) if name.is_empty() => return self.offer_models(session),

@@ -564,33 +564,6 @@ fn unanswered_tool_list_does_not_delay_chats() {
 }
 
 #[test]
-fn pasted_client_config_servers_are_each_tested() {
-    let server = remote(false);
-    let pasted = json!({ "mcpServers": {
-        "far": { "type": "http", "url": server.base(), "autoApprove": ["say"] },
-        "gone": { "url": "http://127.0.0.1:1/mcp" },
-    } });
-    let home = Home::empty();
-    home.config("{}");
-    let add = |text: &str| {
-        let args = ["mcp", "add", "--json", "-"];
-        home.bantam().args(args).stdin(text).run()
-    };
-    let run = add(&pasted.to_string());
-    run.exits(1).says("gone is not added").says("autoApprove");
-    assert!(run.stdout.contains("Added far: "), "{}", run.stdout);
-    let config: Value =
-        serde_json::from_slice(&std::fs::read(home.path("config.json")).unwrap()).unwrap();
-    assert_eq!(
-        config["mcpServers"],
-        json!({ "far": { "url": server.base() } })
-    );
-    for text in ["", "{}", "[1]", "{\"far\":{}}"] {
-        add(text).exits(2).fails_with_a_hint();
-    }
-}
-
-#[test]
 fn a_server_of_the_older_transport_says_what_to_try() {
     let server = Model::answering(|_, _| Reply::error(405, "use GET"));
     asked_afar(&server, &json!({})).says("/mcp instead of /sse");

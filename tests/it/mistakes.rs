@@ -48,7 +48,6 @@ mcp test nope                         | 2 |        | no MCP server named
 mcp add x -- nosuchprogram            | 2 |        | no program named
 mcp add                               | 2 |        | missing NAME
 mcp add foo                           | 2 |        | missing URL or COMMAND
-mcp add --json nosuch.json            | 2 |        | no file named
 skills show nope                      | 2 |        | no skill named
 config get timeout                    | 2 |        | agents.defaults.timeout
 config set log.json maybe             | 2 |        | true or false

@@ -5,7 +5,7 @@ mod telegram;
 
 use std::io::{self, IsTerminal};
 
-use super::args::{Args, Subcommand, commands};
+use super::args::Args;
 use super::ui::Ui;
 use super::{hanging_indent, notice, print, say};
 use crate::app::App;
@@ -17,11 +17,7 @@ use crate::storage::{self, CopyOutcome};
 use crate::template;
 use crate::text::to_single_line;
 
-pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) include_str!("../texts/onboard.txt")
-};
-
-fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     if args.has("yes") {
         write_files(&app.home)?;
         return print_next_steps(app);
