@@ -1,16 +1,17 @@
-//! Messages to chats, stored until they are delivered; [`deliveries`] chooses the next one to send.
+//! Messages to chats, stored until they are delivered: one piece of the oldest message of each chat in turn, so that no chat
+//! delays the others.
 //!
 //! They are items of the home's [`Queue`], `state/queue.jsonl`, which also contains unanswered messages and notes for the next
 //! turn of conversations. Any process may post; the process with the sender's lock delivers: the gateway, or another process if
 //! no gateway is running. Delivery is at least once: sent messages are recorded without a sync, so the last messages may be
 //! sent again after a power cut. Files to send are copies in `state/outbox/`.
 
-mod deliveries;
-
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::mem::take;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +20,15 @@ use crate::error::{Context, Error, Result};
 use crate::notify;
 use crate::paths::{Home, fresh_key, session_name};
 use crate::session::{deferred, displaced_by};
+use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::storage::{self, Entry, Lock, NewFile, Queue};
-use deliveries::Deliveries;
+use crate::sync;
+use crate::text::to_single_line;
+
+/// Kind of the queue's items that are messages to chats.
+const KIND: &str = "out";
+/// Maximum length of the reason for giving up, in bytes.
+const MAX_REASON: usize = 200;
 
 /// A message to a chat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -126,8 +134,31 @@ pub(crate) struct Outbox {
     deliveries: Arc<(Mutex<Deliveries>, Condvar)>,
 }
 
-/// Kind of the queue's items that are messages to chats.
-const KIND: &str = "out";
+/// What a process sends, and what it knows of earlier tries.
+#[derive(Default)]
+struct Deliveries {
+    /// Time of the first look at the outbox.
+    begun: Option<Instant>,
+    /// Whether a message may have been posted, or can be sent now.
+    changes: u64,
+    is_stopped: bool,
+    /// Tried messages by id.
+    tried: BTreeMap<String, TriedMessage>,
+    /// Destination of the last piece.
+    last: String,
+}
+
+/// A message that was tried. A message that this process survived once is not the cause of its crashes.
+#[derive(Default)]
+struct TriedMessage {
+    is_sending: bool,
+    /// Whether its start is counted until it ends.
+    is_counted: bool,
+    /// Number of sent pieces, also if the disk is full.
+    pieces: usize,
+    failures: u32,
+    not_before: Option<Instant>,
+}
 
 impl Outbox {
     pub(crate) fn new(home: Home) -> Self {
@@ -224,6 +255,126 @@ impl Outbox {
             }
         }
         Ok(())
+    }
+
+    fn deliveries(&self) -> MutexGuard<'_, Deliveries> {
+        sync::lock(&self.deliveries.0)
+    }
+
+    /// Returns the next message to send to a chat of a channel, or nothing if none is due within `most` or the outbox changes.
+    /// Its chat waits until [`Outbox::tried`]. The first try of each process counts as a start until its end.
+    pub(crate) fn next(&self, channel: &str, most: Duration) -> Result<Option<Pending>> {
+        let mut deliveries = self.deliveries();
+        let (seen, now, mut wait) = (deliveries.changes, Instant::now(), most);
+        let begun = *deliveries.begun.get_or_insert(now);
+        let mut oldest = BTreeMap::new();
+        for pending in self.pending()? {
+            if pending.item.destination().is_ok_and(|to| to.0 == channel) {
+                // The chats after the last one come first.
+                let had_its_turn = pending.item.to <= deliveries.last;
+                let key = (had_its_turn, pending.item.to.clone());
+                oldest.entry(key).or_insert(pending);
+            }
+        }
+        for mut pending in oldest.into_values() {
+            let mut due = now;
+            let known = deliveries.tried.get(&pending.id);
+            if let Some(known) = known {
+                due = known.not_before.unwrap_or(now);
+                pending.starts = 0;
+                pending.failures = known.failures;
+                pending.pieces = pending.pieces.max(known.pieces);
+            }
+            if pending.starts + 1 == MAX_STARTS {
+                due = due.max(begun + CALM);
+            }
+            if due > now {
+                wait = wait.min(due - now);
+            }
+            let is_sending = known.is_some_and(|known| known.is_sending);
+            if due > now || is_sending || deliveries.is_stopped {
+                continue;
+            }
+            let counts = known.is_none() && pending.starts < MAX_STARTS;
+            let tried = deliveries.tried.entry(pending.id.clone()).or_default();
+            tried.is_sending = true;
+            if counts {
+                let ids = [pending.id.clone()];
+                tried.is_counted = self.queue.start_later(&ids).is_ok();
+            }
+            deliveries.last.clone_from(&pending.item.to);
+            return Ok(Some(pending));
+        }
+        let is_same = |of: &mut Deliveries| of.changes == seen && !of.is_stopped;
+        let changed = &self.deliveries.1;
+        drop(changed.wait_timeout_while(deliveries, wait, is_same));
+        Ok(None)
+    }
+
+    /// Records the result of a try. After an error the message is still being sent.
+    pub(crate) fn tried(&self, id: &str, result: &Tried) -> Result<()> {
+        let ids = [id.to_owned()];
+        match result {
+            Tried::Sent => self.queue.done(&ids)?,
+            Tried::Refused(why) => self.queue.give_up(id, &to_single_line(why, MAX_REASON))?,
+            Tried::Replaced(item) => self.queue.add(&[Entry::new(id, KIND, item)])?,
+            Tried::Pieces(n) => drop(self.queue.part(id, u32::try_from(*n).unwrap_or(u32::MAX))),
+            Tried::PutOff { .. } => {}
+        }
+        let mut deliveries = self.deliveries();
+        let mut tried = deliveries.tried.remove(id).unwrap_or_default();
+        let ends = matches!(result, Tried::Sent | Tried::Refused(_));
+        if !ends {
+            if tried.is_counted {
+                drop(self.queue.halt(&ids));
+            }
+            tried = TriedMessage {
+                pieces: tried.pieces,
+                ..TriedMessage::default()
+            };
+            match result {
+                Tried::Pieces(n) => tried.pieces = *n,
+                Tried::PutOff { time, failures } => {
+                    tried.not_before = Some(Instant::now() + *time);
+                    tried.failures = *failures;
+                }
+                _ => {}
+            }
+            deliveries.tried.insert(ids[0].clone(), tried);
+        }
+        drop(deliveries);
+        self.wake();
+        if ends {
+            // A failed removal is repeated with the next message.
+            drop(self.remove_orphans());
+        }
+        Ok(())
+    }
+
+    /// Wakes the sender to look for new messages.
+    pub(crate) fn wake(&self) {
+        self.deliveries().changes += 1;
+        self.deliveries.1.notify_all();
+    }
+
+    /// Sends nothing more from this process. A planned stop is no crash of what is being sent.
+    pub(crate) fn stop(&self) -> Result<()> {
+        let mut deliveries = self.deliveries();
+        deliveries.is_stopped = true;
+        let tried = deliveries.tried.iter_mut();
+        let counted: Vec<String> = tried
+            .filter_map(|(id, tried)| take(&mut tried.is_counted).then(|| id.clone()))
+            .collect();
+        drop(deliveries);
+        self.wake();
+        self.queue.halt(&counted)
+    }
+
+    /// Waits up to `most` until nothing is being sent. The upload of a file may take an hour.
+    pub(crate) fn wait(&self, most: Duration) {
+        let is_busy = |of: &mut Deliveries| of.tried.values().any(|of| of.is_sending);
+        let changed = &self.deliveries.1;
+        drop(changed.wait_timeout_while(self.deliveries(), most, is_busy));
     }
 }
 

@@ -14,7 +14,6 @@
 //! Several processes may open the same file. Every change is made under a lock, and a process that finds the file changed reads
 //! it again. An item that was started [`MAX_STARTS`] times without ending probably crashes the program, so it is skipped.
 
-use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
@@ -44,8 +43,6 @@ const COMPACT_AT: u64 = 64 << 10;
 const LINE: u64 = 40;
 /// Number of done ids that a home's queue remembers: more than the messages of a poll and the replies to each.
 const REMEMBERED: usize = 1000;
-/// Number of remembered reasons for giving up.
-const MAX_REASONS: usize = 200;
 const VERSION: u64 = 1;
 
 /// An open item.
@@ -96,10 +93,8 @@ impl Entry {
 struct Content {
     /// Open items, the oldest first.
     entries: Vec<Entry>,
-    /// Ids of the latest done items, the oldest first.
-    known: VecDeque<String>,
-    /// Ids and reasons of items that were given up.
-    given_up: VecDeque<(String, String)>,
+    /// Ids of the latest done items, the oldest first, with the reasons of those that were given up.
+    known: Vec<(String, Option<String>)>,
 }
 
 /// Identifies a state of the file: device, inode, length, and the time of the last change.
@@ -158,18 +153,14 @@ impl Queue {
 
     /// Whether an item is done, as far as ids are remembered.
     pub(crate) fn is_done(&self, id: &str) -> Result<bool> {
-        let state = self.current()?;
-        Ok(state.content.known.iter().any(|known| known == id))
+        Ok(self.current()?.content.is_known(id))
     }
 
     /// Returns why an item was given up.
     pub(crate) fn given_up(&self, id: &str) -> Result<Option<String>> {
         let state = self.current()?;
-        let given_up = state.content.given_up.iter();
-        Ok(given_up
-            .rev()
-            .find(|(other, _)| other == id)
-            .map(|(_, why)| why.clone()))
+        let known = state.content.known.iter().find(|(known, _)| known == id);
+        Ok(known.and_then(|(_, why)| why.clone()))
     }
 
     /// Adds items, or replaces items with the same ids. On disk when this returns.
@@ -199,9 +190,14 @@ impl Queue {
         self.append(&[json!({"start": ids})], Durability::Later)
     }
 
-    /// Undoes the last start of these items.
+    /// Undoes the last start of those items that are not done.
     pub(crate) fn halt(&self, ids: &[String]) -> Result<()> {
-        self.append(&[json!({"halt": ids})], Durability::Later)
+        let open = self.find(ids)?;
+        if open.is_empty() {
+            return Ok(());
+        }
+        let open: Vec<&String> = open.iter().map(|entry| &entry.id).collect();
+        self.append(&[json!({"halt": open})], Durability::Later)
     }
 
     /// Records the finished part of an item.
@@ -259,16 +255,15 @@ impl Queue {
             }
         }
         // The lines are on disk even if this fails.
-        if self.compact(&mut journal, &state.content).is_ok() {
+        if state.content.compact(&mut journal).is_ok() {
             state.stamp = stamp(&self.path);
             state.journal = Some(journal);
         }
         room
     }
 
-    /// Makes space for these lines. The inner error refuses lines that would make the file too large to read.
-    ///
-    /// Lines that end or replace an item get more space than new items, because they free some; marks get all of it.
+    /// Makes space for these lines. The inner error refuses items that would make the file too large to read; marks need no
+    /// space of their own.
     fn make_room(
         &self,
         journal: &mut Journal,
@@ -277,23 +272,14 @@ impl Queue {
     ) -> Result<Result<()>> {
         let adds = lines.iter().filter(|line| line.get("add").is_some());
         let added: u64 = adds.clone().map(line_size).sum();
-        let freed: Vec<u64> = adds.map(|line| content.freed_by(line)).collect();
+        let freed: u64 = adds.map(|line| content.freed_by(line)).sum();
         let open = content.size();
-        let stays = (open + added).saturating_sub(freed.iter().sum());
-        let ends = lines.iter().any(|line| line.get("done").is_some());
-        let is_new = !ends && freed.contains(&0);
-        let most = self.max / 16 * if is_new { 12 } else { 15 };
-        if added == 0 {
-            return Ok(Ok(()));
+        let has_room = added == 0 || open + added <= self.max / 4 * 3 + freed;
+        if has_room && journal.len + added > self.max / 16 * 15 {
+            journal.replace(&content.lines())?;
         }
-        if stays <= most {
-            if journal.len + added > self.max / 16 * 15 {
-                journal.replace(&content.lines())?;
-            }
-            // The last part is for marks until the next compaction.
-            if journal.len + added <= self.max / 64 * 63 {
-                return Ok(Ok(()));
-            }
+        if added == 0 || (has_room && journal.len + added <= self.max / 64 * 63) {
+            return Ok(Ok(()));
         }
         let (path, open) = (self.path.display(), size(open));
         Ok(Err(Error::failed(format!(
@@ -311,19 +297,8 @@ impl Queue {
             Journal::create(&self.path, &state.content.lines())?
         };
         // Failure is harmless, because compaction only saves space.
-        drop(self.compact(&mut journal, &state.content));
+        drop(state.content.compact(&mut journal));
         Ok(journal)
-    }
-
-    /// Compacts the file if that halves it, or if it is large and much of it is done.
-    fn compact(&self, journal: &mut Journal, content: &Content) -> Result<()> {
-        let (len, open) = (journal.len, content.size());
-        let is_half = len > COMPACT_AT && len > 2 * open;
-        let is_worth = len > self.max / 8 * 7 && len > open + self.max / 64;
-        if is_half || is_worth {
-            journal.replace(&content.lines())?;
-        }
-        Ok(())
     }
 
     fn content(&self, lines: Vec<Fields>) -> Result<Content> {
@@ -370,21 +345,19 @@ impl Content {
         let done = list("done");
         self.entries
             .retain(|entry| !done.contains(&entry.id.as_str()));
+        let why = line["why"].as_str().map(str::to_owned);
         for id in done.into_iter().chain(list("known")) {
-            let why = line["why"].as_str();
-            // A compacted file lists the known ids first, and an answer may end an id again.
-            if !self.known.iter().any(|known| known == id) {
-                self.known.push_back(id.to_owned());
+            // An answer may end an id again.
+            if !self.is_known(id) {
+                self.known.push((id.to_owned(), why.clone()));
             }
-            self.given_up
-                .extend(why.map(|why| (id.to_owned(), why.to_owned())));
         }
-        while self.known.len() > remembered {
-            self.known.pop_front();
-        }
-        while self.given_up.len() > MAX_REASONS {
-            self.given_up.pop_front();
-        }
+        let forgotten = self.known.len().saturating_sub(remembered);
+        self.known.drain(..forgotten);
+    }
+
+    fn is_known(&self, id: &str) -> bool {
+        self.known.iter().any(|(known, _)| known == id)
     }
 
     fn all(&mut self, ids: &[&str]) -> impl Iterator<Item = &mut Entry> {
@@ -397,29 +370,40 @@ impl Content {
     fn freed_by(&self, line: &Value) -> u64 {
         let ended = line["done"].as_array().into_iter().flatten();
         let ids: Vec<&Value> = ended.chain(line.get("add")).collect();
-        let freed = self.entries.iter().filter(|entry| {
-            let id = entry.id.as_str();
-            ids.iter().any(|other| **other == id)
-        });
+        let is_freed = |entry: &&Entry| ids.iter().any(|id| **id == *entry.id);
+        let freed = self.entries.iter().filter(is_freed);
         freed.map(|entry| entry.size).sum()
     }
 
     /// Estimates the size of a compacted file, in bytes.
     fn size(&self) -> u64 {
         let entries: u64 = self.entries.iter().map(|entry| entry.size).sum();
-        let known: usize = self.known.iter().map(|id| id.len() + 3).sum();
-        let given_up: usize = self.given_up.iter().map(|(_, why)| why.len() + 60).sum();
-        entries + (known + given_up) as u64
+        let reason = |why: &Option<String>| why.as_ref().map_or(0, |why| why.len() + 60);
+        let known = self
+            .known
+            .iter()
+            .map(|(id, why)| id.len() + 3 + reason(why));
+        entries + known.sum::<usize>() as u64
+    }
+
+    /// Compacts the file if that halves it.
+    fn compact(&self, journal: &mut Journal) -> Result<()> {
+        if journal.len > COMPACT_AT.max(2 * self.size()) {
+            journal.replace(&self.lines())?;
+        }
+        Ok(())
     }
 
     /// Returns the lines of a compacted file.
     fn lines(&self) -> Vec<Fields> {
         let mut lines = vec![json!({"v": VERSION})];
-        if !self.known.is_empty() {
-            lines.push(json!({"known": self.known}));
+        for known in self.known.chunk_by(|one, next| one.1 == next.1) {
+            let ids: Vec<&str> = known.iter().map(|(id, _)| id.as_str()).collect();
+            lines.push(match &known[0].1 {
+                None => json!({"known": ids}),
+                why => json!({"done": ids, "why": why}),
+            });
         }
-        let given_up = self.given_up.iter();
-        lines.extend(given_up.map(|(id, why)| json!({"done": [id], "why": why})));
         lines.extend(self.entries.iter().map(|entry| json!(entry)));
         fields(&lines)
     }
