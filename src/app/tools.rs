@@ -61,7 +61,11 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
     let error = |name: &String| {
         let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
         let known = CONFIRMED.iter().copied().chain(servers.clone());
-        let hint = match names::known_elsewhere(bare).or_else(|| nearest(bare, known)) {
+        let group = nearest(bare, ["writes", "runs"]);
+        let near = group
+            .or_else(|| names::known_elsewhere(bare))
+            .or_else(|| nearest(bare, known));
+        let hint = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => {
                 "use \"writes\" (every tool that writes), \"runs\", or a tool's name".to_owned()

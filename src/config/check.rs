@@ -146,10 +146,17 @@ impl Config {
         }
         let defaults = &self.agents.defaults;
         let (other, memory) = (&self.tools.transcribe.model, &self.memory.embedding_model);
-        let chosen = [&defaults.model_name, other, memory];
-        let names = chosen.into_iter().chain(&defaults.model_fallbacks);
-        for name in names.filter(|name| !name.trim().is_empty()) {
-            checks.push(self.whole_name(name).map(drop).map_err(in_config));
+        let chosen = [
+            ("agents.defaults.model_name", &defaults.model_name),
+            ("tools.transcribe.model", other),
+            ("memory.embedding_model", memory),
+        ];
+        let fallbacks = defaults.model_fallbacks.iter();
+        let fallbacks = fallbacks.map(|name| ("agents.defaults.model_fallbacks", name));
+        let names = chosen.into_iter().chain(fallbacks);
+        for (setting, name) in names.filter(|(_, name)| !name.trim().is_empty()) {
+            let found = self.whole_name(name).map(drop);
+            checks.push(found.map_err(in_config).doing(setting));
         }
         checks.extend(telegram.allow_from.iter().map(|id| check_user(id)));
         if !self.heartbeat.to.is_empty() {

@@ -174,8 +174,11 @@ pub(crate) fn read(home: &Home) -> Result<Option<String>> {
         }
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => {
+            let hint = match e.kind() {
+                ErrorKind::PermissionDenied => "run `bantam doctor`, which tells how to own it",
+                _ => "make it a readable JSON file, or set BANTAM_HOME to another directory",
+            };
             let what = format!("cannot read {}: {}", path.display(), Error::from(e));
-            let hint = "make it a readable JSON file, or set BANTAM_HOME to another directory";
             Err(Error::config(what).hint(hint))
         }
         Ok(text) => Ok(Some(text)),

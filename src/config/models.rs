@@ -104,7 +104,9 @@ pub(crate) fn find_bare<'a>(typed: &str, known: &[&'a str]) -> Result<&'a str> {
 
 /// Creates the error for a name, with one that has the same model, that is similar, or that has a similar provider.
 fn unknown(typed: &str, known: &[&str]) -> Error {
-    let find = |fits: &dyn Fn(&str) -> bool| known.iter().find(|name| fits(name));
+    // The default model is a known name, also if nothing answers to it.
+    let others = || known.iter().filter(|name| **name != typed);
+    let find = |fits: &dyn Fn(&str) -> bool| others().find(|name| fits(name));
     let same = find(&|name| without_provider(name) == typed);
     let known_near =
         same.or_else(|| find(&|name| nearest(typed, [name, without_provider(name)]).is_some()));
@@ -128,7 +130,9 @@ impl Config {
         let has_key = |v: &&Vendor| v.set_key(env).is_some() && !v.prefer.is_empty();
         let wanted = self.agents.defaults.model_name.trim();
         if !wanted.is_empty() {
-            self.named(wanted, env).map(Some).map_err(in_config)
+            let model = self.named(wanted, env);
+            let explain = |e: Error| in_config(e).doing("agents.defaults.model_name");
+            model.map(Some).map_err(explain)
         } else if let Some(entry) = self.model_list.first() {
             self.resolve(entry.clone(), &entry.model, env).map(Some)
         } else if let Some(vendor) = VENDORS.iter().find(has_key) {

@@ -33,6 +33,10 @@ impl JobsFile {
             .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
         match read {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                let error = broken(Error::from(e).message);
+                return Err(error.hint("run `bantam doctor`, which tells how to own it"));
+            }
             read => read.map_err(|e| broken(Error::from(e).message))?,
         };
         if text.len() as u64 > MAX_FILE {

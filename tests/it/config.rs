@@ -189,6 +189,8 @@ agents.defaults.timeout         | soon                         | use an integer
 agents.defaults.timeot          | 5                            | `agents.defaults.timeout`
 mcpServers.time                 | uvx                          | use an object
 tools.exec.network              | some                         | use one of `none`
+tools.confirm                   | ["write"]                    | did you mean `writes`
+tools.confirm                   | ["run"]                      | did you mean `runs`
 tools.read_paths                | ["/usr                       | use a list
 tools.read_paths                | /no/such/tree                | does not exist
 agents.defaults.model_name      | nosuch                       | no model named
@@ -218,6 +220,15 @@ fn a_value_that_can_never_work_is_not_saved() {
         run.exits(2).prints("").fails_with_a_hint().says(cells[2]);
         assert_eq!(written(), before, "{row}");
     }
+    // The list that the default model needs cannot be replaced by one without it.
+    home.config(
+        r#"{"agents":{"defaults":{"model_name":"server/mini"}},
+            "model_list":[{"model":"server/mini","api_base":"http://127.0.0.1:1/v1"}]}"#,
+    );
+    let run = set("model_list", r#"[{"model":"openai/gpt-5-mini"}]"#);
+    run.exits(2)
+        .says("agents.defaults.model_name: no model named");
+    run.does_not_say("did you mean");
     // An earlier problem remains, and an incomplete entry is saved.
     home.config(r#"{"agents":{"defaults":{"model_name":"nosuch"}}}"#);
     let run = set("agents.defaults.timeout", "60");
