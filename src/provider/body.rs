@@ -13,7 +13,7 @@ use super::refusal::STALE_REASONING;
 use super::{Request, ToolOffer};
 use crate::config::Model;
 use crate::json::write_text;
-use crate::message::{Media, MediaKind, Message, Reply, ToolResult, User};
+use crate::message::{Media, Message, Reply, ToolResult, User};
 
 /// Minimum length of a requested reply, in tokens.
 const MIN_REPLY: u64 = 256;
@@ -131,35 +131,6 @@ impl<'a> Draft<'a> {
             text: Vec::new(),
             names: Vec::new(),
         }
-    }
-
-    /// Returns the names of the parts that a host may refuse, beside the fields of the body.
-    pub(super) fn parts(&self) -> Vec<&'static str> {
-        let messages = self.request.messages;
-        let has = |kind| {
-            let mut media = messages.iter().flat_map(Message::media);
-            !self.facts.refuses(kind) && media.any(|media| media.kind() == kind)
-        };
-        let replies = || {
-            messages.iter().filter_map(|message| match message {
-                Message::Assistant(reply) => Some(reply),
-                _ => None,
-            })
-        };
-        let has_no_text = || replies().any(|reply| reply.text.is_empty());
-        let parts = [
-            ("images", has(MediaKind::Image)),
-            ("files", has(MediaKind::Pdf)),
-            ("audio", has(MediaKind::Audio)),
-            (
-                "reasoning",
-                replies().any(|reply| self.echoes(reply) && has_vendor_parts(reply)),
-            ),
-            ("system_role", !self.facts.lacks("system_role")),
-            ("null", !self.facts.lacks("null") && has_no_text()),
-        ];
-        let sent = parts.into_iter().filter(|(_, is_sent)| *is_sent);
-        sent.map(|(part, _)| part).collect()
     }
 
     /// Returns the maximum length of the reply in tokens: the user's setting, limited by the host and the window.
@@ -294,13 +265,6 @@ fn push_images<'a>(steps: &mut Vec<Step<'a>>, images: &mut Vec<&'a Media>) {
         let text = "[images from the tools]".to_owned();
         steps.push(Step::User(text, std::mem::take(images)));
     }
-}
-
-/// Whether a reply has thoughts, or fields that only its vendor understands.
-fn has_vendor_parts(reply: &Reply) -> bool {
-    let has_fields = reply.extra.keys().any(|name| name != BY);
-    let mut calls = reply.calls.iter();
-    has_fields || !reply.reasoning.is_empty() || calls.any(|call| !call.extra.is_empty())
 }
 
 /// Map from ids of another model's calls to the ids to send.

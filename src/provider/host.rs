@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::body::{self, Draft, Written};
 use super::facts::{self, HostFacts};
-use super::refusal::{CHAT, Change, HostRefusal, RESPONSES, Sent, classify};
+use super::refusal::{Change, HostRefusal, RESPONSES, Sent, classify};
 use super::reply::{self, Read, ReadError, ReplyBuilder};
 use super::response::HostResponse;
 use super::{Provider, ProviderError, Request, Sink, anthropic, catalog, openai, responses};
@@ -18,7 +18,7 @@ use crate::config::keys::ApiKey;
 use crate::config::proxy::{self, http_settings};
 use crate::config::vendors::Protocol;
 use crate::config::{Env, Model, check_base, environment};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::http::{self, Body, Client, Head, authority};
 use crate::json::parse_json;
 use crate::message::{MediaKind, Message, Price, Reply};
@@ -48,9 +48,8 @@ const MEDIA: [(MediaKind, &str); 3] = [
 /// A model at an address with one of its keys, configured or made by [`super::OpenAi`] or [`super::Anthropic`].
 pub struct Host {
     pub(crate) model: Model,
-    key: Option<ApiKey>,
-    /// Reason why the values of a program cannot be used.
-    refused: Option<Error>,
+    /// An error if the values of a program cannot be used.
+    key: Result<Option<ApiKey>>,
     client: Client,
     url: String,
     facts: Mutex<HostFacts>,
@@ -94,9 +93,8 @@ impl Host {
         Self {
             url: url(&model, ""),
             model,
-            key,
+            key: Ok(key),
             client: Client::new(settings),
-            refused: None,
             facts: Mutex::default(),
             home: None,
             found: OnceLock::new(),
@@ -110,13 +108,11 @@ impl Host {
             "" => Ok(None),
             key => ApiKey::from_text(key).map(Some),
         };
-        let checked = check_base("the address", &model.base).and(key);
-        let (key, refused) = match checked {
-            Ok(key) => (key, None),
-            Err(e) => (None, Some(e)),
-        };
-        let host = Self::new(model, key, &environment());
-        Self { refused, ..host }
+        let key = check_base("the address", &model.base).and(key);
+        Self {
+            key,
+            ..Self::new(model, None, &environment())
+        }
     }
 
     /// Starts with known facts, and stores what it learns in a home.
@@ -175,14 +171,11 @@ impl Host {
     fn api(&self, facts: &HostFacts) -> HostApi {
         match self.model.protocol {
             Protocol::Anthropic => anthropic::API,
-            Protocol::OpenAi if self.has_api() || facts.demands(RESPONSES) => responses::API,
+            Protocol::OpenAi if self.model.entry.api == RESPONSES || facts.demands(RESPONSES) => {
+                responses::API
+            }
             _ => openai::API,
         }
-    }
-
-    /// Whether the entry sets the Responses API.
-    fn has_api(&self) -> bool {
-        self.model.entry.api == RESPONSES
     }
 
     /// Writes the body of a request.
@@ -197,10 +190,8 @@ impl Host {
         body: Option<Body>,
         cancel: &Cancel,
     ) -> Result<Value, ProviderError> {
-        let mut slashes = self.url.match_indices('/');
-        let root = slashes.nth(2).map_or(self.url.len(), |(at, _)| at);
         let url = if path.starts_with("/api/") {
-            format!("{}{path}", &self.url[..root])
+            format!("{}{path}", self.url.trim_end_matches("/v1"))
         } else {
             url(&self.model, path)
         };
@@ -210,7 +201,7 @@ impl Host {
             has_key: self.has_key(),
             ..Sent::default()
         };
-        let refused = || classify(&self.read_refusal(&head, &body), &sent).0;
+        let refused = || classify(&self.read_refusal(&head, &body), &sent, &|_| false).0;
         if head.is_success() {
             parse_json(&body).map_err(|_| refused())
         } else {
@@ -231,7 +222,8 @@ impl Host {
         let is_auth = |name: &String| {
             name.eq_ignore_ascii_case(auth) || name.eq_ignore_ascii_case("authorization")
         };
-        self.key.is_some() || self.model.entry.headers.keys().any(is_auth)
+        let has_own = self.model.entry.headers.keys().any(is_auth);
+        has_own || matches!(self.key, Ok(Some(_)))
     }
 
     fn is_private(&self) -> bool {
@@ -241,27 +233,20 @@ impl Host {
     /// Classifies a refusal of a draft with these fields.
     fn failure(&self, refusal: &HostRefusal, draft: &Draft, fields: Vec<String>) -> HostFailure {
         let tools = draft.tools().into_iter();
-        let mut parts = draft.parts();
-        // The API to which a request may change.
-        if self.model.protocol == Protocol::OpenAi && !self.has_api() {
-            let is_learned = draft.facts.demands(RESPONSES);
-            parts.push(if is_learned { CHAT } else { RESPONSES });
-        }
         let sent = Sent {
             fields,
-            parts,
             tools: tools.map(|tool| tool.name.to_string()).collect(),
             max_tokens: draft.max_tokens(),
             messages: draft.request.messages.len(),
             has_key: self.has_key(),
         };
-        let (error, change) = classify(refusal, &sent);
+        let differs = |change: &Change| self.adapt(draft, change).is_some();
+        let (error, change) = classify(refusal, &sent, &differs);
         HostFailure { error, change }
     }
 
     /// Returns the headers of a request; the user's headers override the defaults.
     fn headers(&self) -> Result<Vec<(String, Secret)>> {
-        self.refused.clone().map_or(Ok(()), Err)?;
         let mut headers = BTreeMap::from([
             ("accept".to_owned(), Secret::new("application/json")),
             ("accept-encoding".to_owned(), Secret::new("identity")),
@@ -270,7 +255,7 @@ impl Host {
             let (name, version) = anthropic::VERSION;
             headers.insert(name.to_owned(), Secret::new(version));
         }
-        if let Some(key) = &self.key {
+        if let Some(key) = self.key.as_ref().map_err(Clone::clone)? {
             let (name, value) = auth(self.model.protocol, key.get().doing("no API key")?.reveal());
             headers.insert(name.to_owned(), Secret::new(value));
         }
@@ -447,7 +432,7 @@ impl Provider for Host {
     }
 
     fn secrets(&self) -> Vec<String> {
-        let key = self.key.iter().filter_map(ApiKey::known);
+        let key = self.key.iter().flatten().filter_map(ApiKey::known);
         let secrets = key.chain(self.model.entry.headers.values());
         secrets.map(|secret| secret.reveal().to_owned()).collect()
     }
