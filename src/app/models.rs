@@ -102,7 +102,6 @@ pub(crate) fn chain(
     for model in loaded.config.same_name(&models[0], &loaded.env) {
         models.push(with_known_default(model, &loaded.home));
     }
-    let alike = models.len();
     for name in &loaded.config.agents.defaults.model_fallbacks {
         let model = loaded.config.named(name, &loaded.env);
         match model.map(|model| with_known_default(model, &loaded.home)) {
@@ -120,7 +119,7 @@ pub(crate) fn chain(
     }
     let add = |chain, model| with_model(chain, model, &rows, loaded, redactor);
     let chain = models.iter().fold(Chain::default(), add);
-    Ok(chain.sharing_load(alike).with_window(window))
+    Ok(chain.with_window(window))
 }
 
 /// Returns the configured model, or else one of a local Ollama. `None` is the demo.
