@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::body::{self, Draft, Written};
+use super::body::{self, BodyWriter, Draft};
 use super::facts::{self, HostFacts};
 use super::refusal::{Change, HostRefusal, RESPONSES, Sent, classify};
 use super::reply::{self, Read, ReadError, ReplyBuilder};
@@ -38,13 +38,6 @@ const ENOUGH_REPLY: u64 = 2048;
 /// Maximum number of changes to one request.
 const MAX_CHANGES: u32 = 8;
 
-/// Kinds of media, and their names for the user.
-const MEDIA: [(MediaKind, &str); 3] = [
-    (MediaKind::Image, "images"),
-    (MediaKind::Pdf, "PDF files"),
-    (MediaKind::Audio, "recordings"),
-];
-
 /// A model at an address with one of its keys, configured or made by [`super::OpenAi`] or [`super::Anthropic`].
 pub struct Host {
     pub(crate) model: Model,
@@ -67,24 +60,12 @@ pub(super) struct HostApi {
     pub chat: &'static str,
     /// Whether it takes recordings.
     pub has_audio: bool,
-    pub write: fn(&Draft) -> Written,
+    pub write: for<'a> fn(&Draft<'a>) -> BodyWriter<'a>,
     pub read: Read,
 }
 
 /// Error of a request, and the change that the host asks for.
-struct HostFailure {
-    error: ProviderError,
-    change: Option<Change>,
-}
-
-impl From<ProviderError> for HostFailure {
-    fn from(error: ProviderError) -> Self {
-        Self {
-            error,
-            change: None,
-        }
-    }
-}
+type HostFailure = (ProviderError, Option<Change>);
 
 impl Host {
     /// `env` provides the proxy unless the model's entry sets one.
@@ -160,11 +141,7 @@ impl Host {
     }
 
     fn draft<'a>(&'a self, request: &'a Request<'a>, facts: &'a HostFacts) -> Draft<'a> {
-        Draft {
-            model: self.model(),
-            request,
-            facts,
-        }
+        Draft::new(self.model(), request, facts)
     }
 
     /// Returns the API for chats that the model's entry sets or its host demands.
@@ -179,7 +156,7 @@ impl Host {
     }
 
     /// Writes the body of a request.
-    fn write_body(&self, draft: &Draft) -> Written {
+    fn write_body<'a>(&self, draft: &Draft<'a>) -> BodyWriter<'a> {
         (self.api(draft.facts).write)(draft)
     }
 
@@ -241,8 +218,7 @@ impl Host {
             has_key: self.has_key(),
         };
         let differs = |change: &Change| self.adapt(draft, change).is_some();
-        let (error, change) = classify(refusal, &sent, &differs);
-        HostFailure { error, change }
+        classify(refusal, &sent, &differs)
     }
 
     /// Returns the headers of a request; the user's headers override the defaults.
@@ -306,11 +282,12 @@ impl Host {
             let begun = self.begin(url, text, self.patience(), request.cancel);
             begun.map(|(response, head)| (response, head, body.names))
         };
-        let (mut response, head, fields) = match begin() {
+        let begun = match begin() {
             // Once more with a change: the certificates of this system.
-            Err(_) if !trusted && self.client.trusts_system() => begin()?,
-            begun => begun?,
+            Err(_) if !trusted && self.client.trusts_system() => begin(),
+            begun => begun,
         };
+        let (mut response, head, fields) = begun.map_err(|error| (error, None))?;
         let mut reply = ReplyBuilder::new(request.tools, sink);
         let refusal = if head.is_success() {
             match response.reply(&head, api.read, &mut reply) {
@@ -318,7 +295,7 @@ impl Host {
                     reply.limit = draft.max_tokens();
                     return Ok(reply);
                 }
-                Err(ReadError::Provider(error)) => return Err(error.into()),
+                Err(ReadError::Provider(error)) => return Err((error, None)),
                 Err(ReadError::Refusal(body)) => body.into_bytes(),
             }
         } else {
@@ -328,7 +305,7 @@ impl Host {
         let failure = self.failure(&refusal, draft, fields);
         // Nothing is repeated after a part of the reply was shown.
         if reply.has_shown {
-            return Err(failure.error.into());
+            return Err((failure.0, None));
         }
         let Some(reply) = reply::read_sample(&refusal.sample, request.tools) else {
             return Err(failure);
@@ -389,10 +366,17 @@ impl Host {
     fn tell_left_out(&self, draft: &Draft, sink: &dyn Sink) {
         let has_audio = self.api(draft.facts).has_audio;
         let is_refused = |kind| draft.facts.refuses(kind) || kind == MediaKind::Audio && !has_audio;
-        let left_out = MEDIA
-            .iter()
-            .find(|(kind, _)| is_refused(*kind) && has_new(draft.request, *kind));
-        if let Some((_, what)) = left_out {
+        let is_reply = |message: &Message| matches!(message, Message::Assistant(_));
+        let new = draft.request.messages.rsplit(is_reply).next();
+        let new = new.into_iter().flatten().flat_map(Message::media);
+        // The extracted text of a PDF replaces it.
+        let mut left_out = new.filter(|media| is_refused(media.kind()) && media.text.is_empty());
+        if let Some(media) = left_out.next() {
+            let what = match media.kind() {
+                MediaKind::Image => "images",
+                MediaKind::Pdf => "PDF files",
+                MediaKind::Audio => "recordings",
+            };
             let name = &self.model().name;
             sink.event(Event::Warning(format!(
                 "{name} does not support {what}; sent without them"
@@ -454,7 +438,7 @@ impl Provider for Host {
         let mut tries = Tries::with_changes(MAX_CHANGES);
         loop {
             let draft = self.draft(request, &facts);
-            let HostFailure { error, change } = match self.send(&draft, sink) {
+            let (error, change) = match self.send(&draft, sink) {
                 Ok(mut reply) => {
                     // The host lets the model call withheld tools, so later requests omit the tools instead.
                     if request.withheld && !reply.calls.is_empty() {
@@ -487,19 +471,6 @@ impl Provider for Host {
             return Err(error);
         }
     }
-}
-
-/// Whether the messages after the model's last reply have media of this kind.
-fn has_new(request: &Request, kind: MediaKind) -> bool {
-    let new = request
-        .messages
-        .rsplit(|message| matches!(message, Message::Assistant(_)))
-        .next()
-        .unwrap_or_default();
-    new.iter()
-        .flat_map(Message::media)
-        // The extracted text of a PDF replaces it.
-        .any(|media| media.kind() == kind && media.text.is_empty())
 }
 
 #[cfg(test)]

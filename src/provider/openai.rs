@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Draft, Extra, Ids, LongText, Step, Written, data_url, file_name, raw};
+use super::body::{BodyWriter, Draft, Extra, LongText, Step, data_url, file_name, raw};
 use super::host::HostApi;
 use super::reply::{ECHOED, REASONING_FIELD, ReadError, ReplyBuilder};
 use super::values::{SIGNATURE, SIGNED, count, list, read_call, string, text_of};
@@ -37,7 +37,7 @@ enum Tool<'a> {
 }
 
 /// Writes the body of a request.
-fn write(draft: &Draft) -> Written {
+fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     let mut body = draft.begin_body();
     body.field("model", &draft.model.id);
     body.field("max_tokens", draft.max_tokens());
@@ -154,7 +154,7 @@ struct CalledFunction<'a> {
 /// Returns the conversation in the API's format: one leading system message, no consecutive user messages, each call followed
 /// by its result.
 fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
-    let (ids, mut turns) = (draft.ids(), Vec::new());
+    let mut turns = Vec::new();
     let system = draft.whole_system();
     if !system.is_empty() {
         turns.push(Turn {
@@ -172,8 +172,8 @@ fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
             Step::User(text, media) => say(&mut turns, &text, media),
             // Hosts reject an empty reply.
             Step::Reply(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
-            Step::Reply(reply) => turns.push(said(reply, draft, &ids)),
-            Step::Result(result) => turns.push(tool_result(result, draft, &ids)),
+            Step::Reply(reply) => turns.push(said(reply, draft)),
+            Step::Result(result) => turns.push(tool_result(result, draft)),
         }
     }
     turns
@@ -227,7 +227,7 @@ fn say(turns: &mut Vec<Turn>, text: &str, media: Vec<&Media>) {
     });
 }
 
-fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>, ids: &Ids<'a>) -> Turn<'a> {
+fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>) -> Turn<'a> {
     let mut content = Cow::Borrowed(result.content.as_str());
     content += Cow::Owned(draft.replacements(&result.images));
     if content.is_empty() {
@@ -237,7 +237,7 @@ fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>, ids: &Ids<'a>) -> 
     Turn {
         role: "tool",
         content: Some(plain(content)),
-        tool_call_id: Some(ids.get(&result.call_id)),
+        tool_call_id: Some(draft.id(&result.call_id)),
         ..Turn::default()
     }
 }
@@ -259,10 +259,10 @@ fn media_part(media: &Media) -> Value {
     }
 }
 
-fn said<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Turn<'a> {
+fn said<'a>(reply: &'a Reply, draft: &Draft<'a>) -> Turn<'a> {
     let echoes = draft.echoes(reply);
     let calls = reply.calls.iter().enumerate();
-    let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, draft, ids));
+    let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, draft));
     let mut extra = Extra::new();
     if draft.facts.demands("reasoning") {
         extra.insert("reasoning_content", Cow::Owned("".into()));
@@ -288,13 +288,7 @@ fn said<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Turn<'a> {
     }
 }
 
-fn call_of<'a>(
-    call: &'a ToolCall,
-    is_first: bool,
-    echoes: bool,
-    draft: &Draft<'a>,
-    ids: &Ids<'a>,
-) -> Call<'a> {
+fn call_of<'a>(call: &'a ToolCall, is_first: bool, echoes: bool, draft: &Draft<'a>) -> Call<'a> {
     let mut extra = Extra::new();
     match call.extra.get(SIGNED) {
         Some(value) if echoes => drop(extra.insert(SIGNED, Cow::Borrowed(value))),
@@ -312,7 +306,7 @@ fn call_of<'a>(
         extra.insert(SIGNED, Cow::Owned(mark));
     }
     Call {
-        id: ids.get(&call.id),
+        id: draft.id(&call.id),
         kind: "function",
         function: CalledFunction {
             name: &call.name,
@@ -323,38 +317,26 @@ fn call_of<'a>(
     }
 }
 
-/// An event of a stream with a piece of text and nothing else. Most events are such, and most of the time of reading a
+/// An event of a stream with a piece of text and nothing else to read. Most events are such, and most of the time of reading a
 /// [`Value`] is spent on its maps.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct TextEvent<'a> {
     #[serde(borrow)]
     choices: [TextChoice<'a>; 1],
     #[serde(default, rename = "usage")]
     _usage: (),
-    #[serde(default, rename = "id")]
-    _id: IgnoredAny,
-    #[serde(default, rename = "object")]
-    _object: IgnoredAny,
-    #[serde(default, rename = "created")]
-    _created: IgnoredAny,
-    #[serde(default, rename = "model")]
-    _model: IgnoredAny,
-    #[serde(default, rename = "system_fingerprint")]
-    _system_fingerprint: IgnoredAny,
+    #[serde(default, rename = "error")]
+    _error: (),
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct TextChoice<'a> {
     #[serde(borrow)]
     delta: TextDelta<'a>,
-    #[serde(default, rename = "index")]
-    _index: IgnoredAny,
     #[serde(default, rename = "finish_reason")]
     _finish_reason: (),
-    #[serde(default, rename = "logprobs")]
-    _logprobs: (),
+    #[serde(default, rename = "usage")]
+    _usage: (),
 }
 
 #[derive(Deserialize)]
