@@ -254,14 +254,7 @@ fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>, ProviderError> {
         e => e,
     })?;
     let list = rows(&listed).into_iter().flatten();
-    let mut offers: Vec<Offer> = list.filter_map(offer).collect();
-    if is_ollama {
-        let loaded = host.fetch("/api/ps", None, cancel).unwrap_or_default();
-        for offer in &mut offers {
-            offer.window = ollama::loaded_window(&loaded, &offer.id).or(offer.window);
-        }
-    }
-    Ok(offers)
+    Ok(list.filter_map(offer).collect())
 }
 
 /// Returns the models of a list.

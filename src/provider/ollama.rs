@@ -76,7 +76,7 @@ pub(super) fn window(host: &Host) -> Option<u64> {
 }
 
 /// Returns the context window of a model in a list of loaded models. A name without a tag means `:latest`.
-pub(super) fn loaded_window(loaded: &Value, model: &str) -> Option<u64> {
+fn loaded_window(loaded: &Value, model: &str) -> Option<u64> {
     let plain = |name: &str| name.trim_end_matches(":latest").to_owned();
     let is_it = |row: &&Value| row["name"].as_str().map(plain) == Some(plain(model));
     let row = loaded["models"].as_array()?.iter().find(is_it)?;
