@@ -315,7 +315,7 @@ pub(crate) fn learn_window(loaded: &Loaded, model: &Model) -> Option<String> {
         return None;
     }
     let model = &with_known_default(model.clone(), &loaded.home);
-    let known = facts::load_facts(&loaded.home, model).window;
+    let known = facts::among(&facts::rows(&loaded.home), model).window;
     if model.id.is_empty() || known.is_some() {
         return None;
     }

@@ -305,7 +305,8 @@ impl ChainModel {
             } else if loading.made() == 1 {
                 attempt.event(Event::Notice(format!("waiting: {text}")));
             }
-            attempt.sleep(wait)?;
+            let slept = attempt.request.cancel.sleep(wait);
+            slept.map_err(ProviderError::Cancelled)?;
         }
     }
 
@@ -373,11 +374,6 @@ impl Attempt<'_> {
     /// Whether the turn has less time left than `wait`.
     fn is_too_late(&self, wait: Duration) -> bool {
         self.request.cancel.remaining(wait) < wait
-    }
-
-    fn sleep(&self, wait: Duration) -> Result<(), ProviderError> {
-        let slept = self.request.cancel.sleep(wait);
-        slept.map_err(ProviderError::Cancelled)
     }
 }
 

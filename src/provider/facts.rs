@@ -115,10 +115,6 @@ pub(crate) fn among(rows: &[HostFacts], model: &Model) -> HostFacts {
     row.cloned().unwrap_or_default()
 }
 
-pub(crate) fn load_facts(home: &Home, model: &Model) -> HostFacts {
-    among(&rows(home), model)
-}
-
 fn is_of(row: &HostFacts, model: &Model) -> bool {
     row.host == authority(&model.base) && row.model == model.id
 }

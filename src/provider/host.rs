@@ -335,18 +335,16 @@ impl Host {
     /// Stores changes that made the difference, and reports withheld tools to the user.
     fn learn(&self, changes: &[Change], sink: &dyn Sink) {
         let lasting = || changes.iter().filter(|change| change.is_lasting());
-        let (before, facts) = {
+        let [before, after] = {
             let mut facts = self.facts();
-            let before = facts.clone();
+            let before = facts.words();
             lasting().for_each(|change| facts.apply(change));
-            (before, facts.clone())
+            [before, facts.words()]
         };
-        if facts == before {
+        if after == before {
             return;
         }
-        let known = before.words();
-        let words = facts.words().into_iter();
-        for words in words.filter(|words| !known.contains(words)) {
+        for words in after.iter().filter(|words| !before.contains(words)) {
             let line = format!("{} {words} (learned from its refusal)", self.model().name);
             let is_loss = words.ends_with(" tools") || words.starts_with("refuses the tool");
             sink.event(if is_loss {

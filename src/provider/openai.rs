@@ -120,7 +120,7 @@ struct Turn<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Call<'a>>,
+    tool_calls: Vec<Value>,
     #[serde(flatten)]
     extra: Extra<'a>,
 }
@@ -131,24 +131,6 @@ struct Turn<'a> {
 enum Content<'a> {
     Text(LongText<'a>),
     Parts(Vec<Value>),
-}
-
-#[derive(Serialize)]
-struct Call<'a> {
-    id: Cow<'a, str>,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    function: CalledFunction<'a>,
-    #[serde(flatten)]
-    extra: Extra<'a>,
-}
-
-#[derive(Serialize)]
-struct CalledFunction<'a> {
-    name: &'a str,
-    arguments: Cow<'a, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thought_signature: Option<&'a Value>,
 }
 
 /// Returns the conversation in the API's format: one leading system message, no consecutive user messages, each call followed
@@ -288,33 +270,23 @@ fn said<'a>(reply: &'a Reply, draft: &Draft<'a>) -> Turn<'a> {
     }
 }
 
-fn call_of<'a>(call: &'a ToolCall, is_first: bool, echoes: bool, draft: &Draft<'a>) -> Call<'a> {
-    let mut extra = Extra::new();
-    match call.extra.get(SIGNED) {
-        Some(value) if echoes => drop(extra.insert(SIGNED, Cow::Borrowed(value))),
-        _ => {}
+fn call_of(call: &ToolCall, is_first: bool, echoes: bool, draft: &Draft) -> Value {
+    let function = json!({"name": call.name, "arguments": call.object()});
+    let mut sent = json!({"id": draft.id(&call.id), "type": "function", "function": function});
+    let echoed = call.extra.iter().filter(|_| echoes);
+    for (name, value) in echoed {
+        match name.as_str() {
+            SIGNED => sent[SIGNED] = value.clone(),
+            SIGNATURE => sent["function"][SIGNATURE] = value.clone(),
+            _ => {}
+        }
     }
-    let thought_signature = if echoes {
-        call.extra.get(SIGNATURE)
-    } else {
-        None
-    };
-    let is_signed = extra.contains_key(SIGNED) || thought_signature.is_some();
+    let is_signed = !sent[SIGNED].is_null() || !sent["function"][SIGNATURE].is_null();
     // Marks a call as another model's. Only the first call of a reply is signed.
     if is_first && draft.facts.demands("signatures") && !is_signed {
-        let mark = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
-        extra.insert(SIGNED, Cow::Owned(mark));
+        sent[SIGNED] = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
     }
-    Call {
-        id: draft.id(&call.id),
-        kind: "function",
-        function: CalledFunction {
-            name: &call.name,
-            arguments: call.object(),
-            thought_signature,
-        },
-        extra,
-    }
+    sent
 }
 
 /// An event of a stream with a piece of text and nothing else to read. Most events are such, and most of the time of reading a

@@ -254,10 +254,8 @@ fn other_error(refusal: &HostRefusal, said: &str, is_plain: bool) -> ProviderErr
             message,
             retry_after,
         },
-        300..400 => wrong_address(message),
-        200..300 if refusal.is_page => wrong_address(message),
+        200..300 if refusal.is_page => rejected(message),
         408 | 409 | 425 | 429 | 500.. | 200..300 => transient(message, retry_after),
-        _ if refusal.is_page => wrong_address(message),
         _ => rejected(message),
     }
 }
@@ -276,13 +274,6 @@ pub(crate) fn rejected(message: impl Into<String>) -> ProviderError {
     ProviderError::Rejected {
         message: message.into(),
         hint: "use another model (--model, /model), or check its entry in config.json",
-    }
-}
-
-fn wrong_address(message: String) -> ProviderError {
-    ProviderError::Rejected {
-        message,
-        hint: "correct api_base in config.json",
     }
 }
 

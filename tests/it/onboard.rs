@@ -358,10 +358,7 @@ fn ollama_models_are_listed_and_chosen() {
     let asked = [(PROVIDER, "ollama"), ("Model [qwen3]: ", "1"), (BOT, "")];
     let run = onboard(bantam, &asked).finish();
     run.exits(0);
-    for line in [
-        "1  gemma3            images",
-        "2  qwen3             tools",
-    ] {
+    for line in ["1  gemma3            images", "2  qwen3             tools"] {
         assert!(run.stdout.contains(line), "{line}: {}", run.stdout);
     }
     assert_eq!(chosen(&home), "ollama/gemma3");
