@@ -296,11 +296,8 @@ fn is_of_message(refusal: &HostRefusal, said: &str, sent: &Sent) -> bool {
 }
 
 pub(super) fn looks_like_html(text: &str) -> bool {
-    let start = text
-        .trim_start()
-        .get(..15)
-        .unwrap_or(text.trim_start())
-        .to_ascii_lowercase();
+    let start: String = text.trim_start().chars().take(15).collect();
+    let start = start.to_ascii_lowercase();
     start.starts_with("<!doctype html") || start.starts_with("<html") || start.starts_with("<head")
 }
 

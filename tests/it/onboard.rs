@@ -341,7 +341,7 @@ fn first_person_who_writes_and_is_confirmed_owns_the_bot() {
 #[test]
 fn ollama_models_are_listed_and_chosen() {
     let ollama = Model::answering(|request, _| match request.path.as_str() {
-        "/api/tags" => Reply::json(
+        "/v1/models" => Reply::json(
             200,
             &json!({ "models": [ { "name": "nomic-embed-text" }, { "name": "gemma3" }, { "name": "qwen3" } ] }),
         ),
