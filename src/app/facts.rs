@@ -15,7 +15,7 @@ use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::UNNAMED;
 use crate::provider::catalog;
-use crate::provider::facts::{self, Row};
+use crate::provider::facts::{self, HostFacts};
 use crate::redact::{Redactor, change_texts};
 use crate::secret::Secret;
 use crate::session::SessionInfo;
@@ -33,7 +33,7 @@ pub(crate) struct Facts<'a> {
     /// State of the last gateway, with its waiting messages and the next runs of jobs.
     pub gateway: Value,
     /// Detected features of hosts.
-    pub learned: Vec<Row>,
+    pub learned: Vec<HostFacts>,
     /// Unknown settings, and files that cannot be read.
     pub warnings: Vec<String>,
 }

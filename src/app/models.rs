@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::http::authority;
 use crate::provider::catalog::{self, learn_window, with_known_default};
 use crate::provider::demo::Demo;
-use crate::provider::facts::{self, Row};
+use crate::provider::facts::{self, HostFacts};
 use crate::provider::host::Host;
 use crate::provider::{Chain, ollama};
 use crate::redact::Redactor;
@@ -102,7 +102,6 @@ pub(crate) fn chain(
     for model in loaded.config.same_name(&models[0], &loaded.env) {
         models.push(with_known_default(model, &loaded.home));
     }
-    let alike = models.len();
     for name in &loaded.config.agents.defaults.model_fallbacks {
         let model = loaded.config.named(name, &loaded.env);
         match model.map(|model| with_known_default(model, &loaded.home)) {
@@ -120,7 +119,7 @@ pub(crate) fn chain(
     }
     let add = |chain, model| with_model(chain, model, &rows, loaded, redactor);
     let chain = models.iter().fold(Chain::default(), add);
-    Ok(chain.sharing_load(alike).with_window(window))
+    Ok(chain.with_window(window))
 }
 
 /// Returns the configured model, or else one of a local Ollama. `None` is the demo.
@@ -145,7 +144,7 @@ fn first(loaded: &Loaded, notices: &mut Vec<String>) -> Result<Option<Model>> {
 
 /// Returns the context window: from the entry, or else the host's, up to the default. Larger windows must be configured,
 /// because each request with a full window is expensive.
-fn window(model: &Model, rows: &[Row], loaded: &Loaded) -> u64 {
+fn window(model: &Model, rows: &[HostFacts], loaded: &Loaded) -> u64 {
     let default = loaded.config.agents.defaults.context_window;
     match model.entry.context_window {
         _ if model.protocol == Protocol::Demo => 0,
@@ -160,7 +159,7 @@ fn window(model: &Model, rows: &[Row], loaded: &Loaded) -> u64 {
 fn with_model(
     chain: Chain,
     model: &Model,
-    rows: &[Row],
+    rows: &[HostFacts],
     loaded: &Loaded,
     redactor: &Redactor,
 ) -> Chain {

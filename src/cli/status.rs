@@ -54,9 +54,9 @@ fn learned(facts: &Facts) -> Vec<Value> {
     let mut rows = Vec::new();
     for row in &facts.learned {
         // The date in UTC is precise enough.
-        let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.facts.at))[..10].to_owned();
+        let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.at))[..10].to_owned();
         let row_of = |says: String| json!({"host": row.host, "model": row.model, "says": says, "since": since});
-        rows.extend(row.facts.words().into_iter().map(row_of));
+        rows.extend(row.words().into_iter().map(row_of));
     }
     rows
 }

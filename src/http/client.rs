@@ -81,17 +81,13 @@ impl Client {
         let kept = sync::lock(&self.idle).pop();
         let agent = match kept {
             Some(agent) => agent,
-            None if self.trusts_system() => {
-                let ca_file = system_certificates().map(PathBuf::from);
-                agent(
-                    &Settings {
-                        ca_file,
-                        ..self.settings.clone()
-                    },
-                    &request.url,
-                )?
+            None => {
+                let mut settings = self.settings.clone();
+                if self.trusts_system() {
+                    settings.ca_file = system_certificates().map(PathBuf::from);
+                }
+                agent(&settings, &request.url)?
             }
-            None => agent(&self.settings, &request.url)?,
         };
         // The limited capacity makes a slow reader slow down the network instead of filling memory.
         let (tx, events) = sync_channel(8);

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Draft, Ids, Written, raw};
+use super::body::{BodyWriter, Draft, raw};
 use super::host::HostApi;
 use super::reply::{ReadError, ReplyBuilder, THOUGHTS};
 use super::values::{count, list, string};
@@ -45,7 +45,7 @@ struct Turn {
 }
 
 /// Writes the body of a request.
-fn write(draft: &Draft) -> Written {
+fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     let (system, messages) = conversation(draft);
     let mut body = draft.begin_body();
     body.field("model", &draft.model.id);
@@ -151,7 +151,7 @@ fn text(text: &str) -> Value {
 /// Returns the blocks of the system prompt and the conversation: user first, alternating roles, all results of a step in one
 /// message.
 fn conversation(draft: &Draft) -> (Vec<Value>, Vec<Turn>) {
-    let (system, ids) = (draft.request.system, draft.ids());
+    let system = draft.request.system;
     let mut changing = system.changing.to_owned();
     let mut turns: Vec<Turn> = Vec::new();
     for message in draft.request.messages {
@@ -161,8 +161,8 @@ fn conversation(draft: &Draft) -> (Vec<Value>, Vec<Turn>) {
                 continue;
             }
             Message::User(user) => ("user", blocks_of_user(user, draft)),
-            Message::Assistant(reply) => ("assistant", blocks_of_reply(reply, draft, &ids)),
-            Message::ToolResult(result) => ("user", vec![tool_result(result, draft, &ids)]),
+            Message::Assistant(reply) => ("assistant", blocks_of_reply(reply, draft)),
+            Message::ToolResult(result) => ("user", vec![tool_result(result, draft)]),
         };
         match turns.last_mut() {
             Some(last) if last.role == role => last.content.extend(content),
@@ -207,7 +207,7 @@ fn blocks_of_user(user: &User, draft: &Draft) -> Vec<Value> {
     blocks
 }
 
-fn blocks_of_reply(reply: &Reply, draft: &Draft, ids: &Ids) -> Vec<Value> {
+fn blocks_of_reply(reply: &Reply, draft: &Draft) -> Vec<Value> {
     // The API rejects a message that only has thoughts.
     if reply.text.trim().is_empty() && reply.calls.is_empty() {
         return Vec::new();
@@ -222,18 +222,18 @@ fn blocks_of_reply(reply: &Reply, draft: &Draft, ids: &Ids) -> Vec<Value> {
         blocks.push(text(reply.text.trim_end()));
     }
     blocks.extend(reply.calls.iter().map(|call| {
-        let (id, name) = (wire_id(&ids.get(&call.id)), &call.name);
+        let (id, name) = (draft.id(&call.id), &call.name);
         let input = parse_json(&*call.object()).unwrap_or_else(|_| json!({}));
         json!({"type": "tool_use", "id": id, "name": name, "input": input})
     }));
     blocks
 }
 
-fn tool_result(result: &ToolResult, draft: &Draft, ids: &Ids) -> Value {
+fn tool_result(result: &ToolResult, draft: &Draft) -> Value {
     let words = result.content.clone() + &draft.replacements(&result.images);
     let mut content = vec![text(&words)];
     content.extend(draft.taken(&result.images).flat_map(media_blocks));
-    let id = wire_id(&ids.get(&result.call_id));
+    let id = draft.id(&result.call_id);
     let mut block = json!({"type": "tool_result", "tool_use_id": id, "content": content});
     if result.is_error {
         block["is_error"] = true.into();
@@ -255,14 +255,6 @@ fn media_block(media: &Media) -> Value {
         MediaKind::Pdf => json!({"type": "document", "source": source, "title": media.name}),
         MediaKind::Audio => text(&media.replacement("left out: this API does not support audio")),
     }
-}
-
-/// Replaces characters other than letters, digits, `_` and `-`, which the API rejects. Ids of other hosts may contain them.
-fn wire_id(id: &str) -> String {
-    id.replace(
-        |c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'),
-        "_",
-    )
 }
 
 /// Reads an event of a stream, or a whole body.
@@ -294,7 +286,6 @@ fn read_stop(piece: &Value, into: &mut ReplyBuilder) {
 fn read_block(block: &Value, index: Option<u64>, into: &mut ReplyBuilder) {
     match string(&block["type"]) {
         "text" | "text_delta" => into.content(&block["text"]),
-        "image" => into.picture(block),
         "thinking" | "thinking_delta" | "signature_delta" => {
             let thinking = string(&block["thinking"]);
             into.thought("reasoning_content", thinking);

@@ -13,12 +13,12 @@ use super::refusal::STALE_REASONING;
 use super::{Request, ToolOffer};
 use crate::config::Model;
 use crate::json::write_text;
-use crate::message::{Media, MediaKind, Message, Reply, ToolResult, User};
+use crate::message::{Media, Message, Reply, ToolResult, User};
 
 /// Minimum length of a requested reply, in tokens.
 const MIN_REPLY: u64 = 256;
 /// Default maximum length of a reply, in tokens; limited to a quarter of the window.
-const DEFAULT_REPLY: u64 = 8192;
+pub(super) const DEFAULT_REPLY: u64 = 8192;
 
 /// Field of [`Reply::extra`] that names the model of a stored reply.
 const BY: &str = "by";
@@ -28,6 +28,8 @@ pub(crate) struct Draft<'a> {
     pub model: &'a Model,
     pub request: &'a Request<'a>,
     pub facts: &'a HostFacts,
+    /// Whether another model has made calls in the conversation.
+    has_foreign_calls: bool,
 }
 
 /// Fields of a vendor, by name.
@@ -38,15 +40,9 @@ pub(super) type Extra<'a> = BTreeMap<&'a str, Cow<'a, Value>>;
 pub(super) struct BodyWriter<'a> {
     facts: &'a HostFacts,
     overrides: BTreeMap<&'a str, &'a Value>,
-    text: Vec<u8>,
-    names: Vec<String>,
-}
-
-/// A finished body.
-pub(super) struct Written {
     /// The JSON text.
     pub text: Vec<u8>,
-    /// Names of its fields.
+    /// Names of the fields in the text.
     pub names: Vec<String>,
 }
 
@@ -76,15 +72,12 @@ impl BodyWriter<'_> {
         self.names.push(name.to_owned());
     }
 
-    pub(super) fn finish(mut self) -> Written {
+    pub(super) fn finish(mut self) -> Self {
         for (name, value) in std::mem::take(&mut self.overrides) {
             self.write(name, value);
         }
         self.text.push(b'}');
-        Written {
-            text: self.text,
-            names: self.names,
-        }
+        self
     }
 }
 
@@ -96,6 +89,19 @@ pub(super) enum Step<'a> {
 }
 
 impl<'a> Draft<'a> {
+    pub(super) fn new(model: &'a Model, request: &'a Request<'a>, facts: &'a HostFacts) -> Self {
+        let is_foreign = |message: &Message| match message {
+            Message::Assistant(reply) => !reply.calls.is_empty() && !is_by(model, reply),
+            _ => false,
+        };
+        Self {
+            model,
+            request,
+            facts,
+            has_foreign_calls: request.messages.iter().any(is_foreign),
+        }
+    }
+
     /// Returns the conversation without its system messages. Results are text there, so the images of a step follow all its
     /// results, as a user's message.
     pub(super) fn steps(&self) -> Vec<Step<'a>> {
@@ -131,35 +137,6 @@ impl<'a> Draft<'a> {
             text: Vec::new(),
             names: Vec::new(),
         }
-    }
-
-    /// Returns the names of the parts that a host may refuse, beside the fields of the body.
-    pub(super) fn parts(&self) -> Vec<&'static str> {
-        let messages = self.request.messages;
-        let has = |kind| {
-            let mut media = messages.iter().flat_map(Message::media);
-            !self.facts.refuses(kind) && media.any(|media| media.kind() == kind)
-        };
-        let replies = || {
-            messages.iter().filter_map(|message| match message {
-                Message::Assistant(reply) => Some(reply),
-                _ => None,
-            })
-        };
-        let has_no_text = || replies().any(|reply| reply.text.is_empty());
-        let parts = [
-            ("images", has(MediaKind::Image)),
-            ("files", has(MediaKind::Pdf)),
-            ("audio", has(MediaKind::Audio)),
-            (
-                "reasoning",
-                replies().any(|reply| self.echoes(reply) && has_vendor_parts(reply)),
-            ),
-            ("system_role", !self.facts.lacks("system_role")),
-            ("null", !self.facts.lacks("null") && has_no_text()),
-        ];
-        let sent = parts.into_iter().filter(|(_, is_sent)| *is_sent);
-        sent.map(|(part, _)| part).collect()
     }
 
     /// Returns the maximum length of the reply in tokens: the user's setting, limited by the host and the window.
@@ -211,16 +188,11 @@ impl<'a> Draft<'a> {
         self.facts.tools(request.tools)
     }
 
-    /// Whether a reply is by this model.
-    fn is_own(&self, reply: &Reply) -> bool {
-        reply.extra.get(BY).is_none_or(|by| *by == *self.model.name)
-    }
-
     /// Whether a reply's vendor fields are sent back to this model.
     pub(super) fn echoes(&self, reply: &Reply) -> bool {
         let facts = self.facts;
         let takes = !facts.lacks("reasoning") && !facts.lacks(STALE_REASONING);
-        takes && self.is_own(reply)
+        takes && is_by(self.model, reply)
     }
 
     /// Returns the media that the host accepts.
@@ -273,42 +245,25 @@ impl<'a> Draft<'a> {
         text
     }
 
-    /// Returns the ids to send: unchanged to the model that created them, hashed to any other model.
-    pub(super) fn ids(&self) -> Ids<'a> {
-        let mut changed = BTreeMap::new();
-        for message in self.request.messages {
-            let Message::Assistant(reply) = message else {
-                continue;
-            };
-            if !self.is_own(reply) {
-                let calls = reply.calls.iter();
-                changed.extend(calls.map(|call| (call.id.as_str(), shorten(&call.id))));
-            }
+    /// Returns the id to send for a call: unchanged to the model that created it, shortened once another model has made calls.
+    pub(super) fn id<'b>(&self, id: &'b str) -> Cow<'b, str> {
+        if self.has_foreign_calls {
+            shorten(id)
+        } else {
+            id.into()
         }
-        Ids(changed)
     }
+}
+
+/// Whether a reply is by a model.
+fn is_by(model: &Model, reply: &Reply) -> bool {
+    reply.extra.get(BY).is_none_or(|by| *by == *model.name)
 }
 
 fn push_images<'a>(steps: &mut Vec<Step<'a>>, images: &mut Vec<&'a Media>) {
     if !images.is_empty() {
         let text = "[images from the tools]".to_owned();
         steps.push(Step::User(text, std::mem::take(images)));
-    }
-}
-
-/// Whether a reply has thoughts, or fields that only its vendor understands.
-fn has_vendor_parts(reply: &Reply) -> bool {
-    let has_fields = reply.extra.keys().any(|name| name != BY);
-    let mut calls = reply.calls.iter();
-    has_fields || !reply.reasoning.is_empty() || calls.any(|call| !call.extra.is_empty())
-}
-
-/// Map from ids of another model's calls to the ids to send.
-pub(super) struct Ids<'a>(BTreeMap<&'a str, Cow<'a, str>>);
-
-impl<'a> Ids<'a> {
-    pub(super) fn get(&self, id: &'a str) -> Cow<'a, str> {
-        self.0.get(id).cloned().unwrap_or(Cow::Borrowed(id))
     }
 }
 

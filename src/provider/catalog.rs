@@ -241,12 +241,8 @@ fn version(id: &str) -> (Vec<u64>, bool) {
 }
 
 /// Returns the models of a host, in the host's order.
-fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>, ProviderError> {
-    let is_ollama = vendor_of(&host.model).is_some_and(|vendor| vendor.name == "ollama");
-    let own = || host.fetch("/api/tags", None, cancel).ok();
-    let own = if is_ollama { own() } else { None };
-    let listed = own.map_or_else(|| host.fetch("/models", None, cancel), Ok);
-    let listed = listed.map_err(|e| match e {
+pub(super) fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>, ProviderError> {
+    let listed = host.fetch("/models", None, cancel).map_err(|e| match e {
         // The turn's own deadline is noticed by the chain.
         ProviderError::Cancelled(CancelReason::Deadline) => {
             transient(format!("no list of models within {PATIENCE} s"), None)
@@ -254,14 +250,7 @@ fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>, ProviderError> {
         e => e,
     })?;
     let list = rows(&listed).into_iter().flatten();
-    let mut offers: Vec<Offer> = list.filter_map(offer).collect();
-    if is_ollama {
-        let loaded = host.fetch("/api/ps", None, cancel).unwrap_or_default();
-        for offer in &mut offers {
-            offer.window = ollama::loaded_window(&loaded, &offer.id).or(offer.window);
-        }
-    }
-    Ok(offers)
+    Ok(list.filter_map(offer).collect())
 }
 
 /// Returns the models of a list.
@@ -274,7 +263,7 @@ fn rows(listed: &Value) -> Option<&Vec<Value>> {
 const WINDOWS: &str = "context_length context_window max_model_len max_input_tokens";
 
 /// Parses a model of a host's list; field names differ between hosts.
-pub(super) fn offer(value: &Value) -> Option<Offer> {
+fn offer(value: &Value) -> Option<Offer> {
     let mut ids = ["id", "name", "model"].iter();
     let id = ids.find_map(|name| value[*name].as_str())?;
     let mut windows = WINDOWS.split(' ').filter_map(|name| value[name].as_u64());
@@ -322,7 +311,7 @@ pub(crate) fn learn_window(loaded: &Loaded, model: &Model) -> Option<String> {
         return None;
     }
     let model = &with_known_default(model.clone(), &loaded.home);
-    let known = facts::load_facts(&loaded.home, model).window;
+    let known = facts::among(&facts::rows(&loaded.home), model).window;
     if model.id.is_empty() || known.is_some() {
         return None;
     }

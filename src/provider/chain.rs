@@ -17,7 +17,7 @@ use crate::message::{Price, Reply};
 use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::sync;
-use crate::tries::{MIN_DEMAND, Tries, jitter, random};
+use crate::tries::{MIN_DEMAND, Tries, jitter};
 
 /// Number and timing of retries.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +50,6 @@ const MODEL_REST: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct Chain {
     models: Vec<ChainModel>,
-    /// Number of leading models that are equivalent and share the turns.
-    alike: usize,
     /// Context window of the first model in tokens, if known; 0 for the demo, which has no limit.
     window: Option<u64>,
 }
@@ -141,11 +139,6 @@ impl Chain {
         }
     }
 
-    /// Lets the first `alike` models share the turns.
-    pub(crate) fn sharing_load(self, alike: usize) -> Self {
-        Self { alike, ..self }
-    }
-
     /// Sets the context window of the first model, in tokens.
     pub(crate) fn with_window(self, window: u64) -> Self {
         Self {
@@ -176,21 +169,14 @@ impl Chain {
             .map(Provider::model)
     }
 
-    /// Chooses the entry for a turn: the model named `wanted`, or else one of those that share the turns. A model that has just
-    /// failed is chosen last.
+    /// Chooses the entry for a turn: the model named `wanted`, or else the first. A model that has just failed is chosen last.
     pub(crate) fn choose(&self, wanted: &str) -> Choice {
-        let turn = usize::try_from(random() >> 32).unwrap_or_default();
-        let alike = self.alike.clamp(1, self.models.len().max(1));
-        let mut order: Vec<usize> = (0..self.models.len()).collect();
-        if let Some(alike) = order.get_mut(..alike) {
-            alike.rotate_left(turn % alike.len());
-        }
         let now = Instant::now();
         let is_other = |entry: &usize| {
             let name = self.models[*entry].provider().model();
             name != wanted && name.split_once('/').is_none_or(|(_, bare)| bare != wanted)
         };
-        let best = order.into_iter().min_by_key(|entry| {
+        let best = (0..self.models.len()).min_by_key(|entry| {
             let is_down = self.models[*entry].is_down(now);
             (is_down, is_other(entry))
         });
@@ -319,7 +305,8 @@ impl ChainModel {
             } else if loading.made() == 1 {
                 attempt.event(Event::Notice(format!("waiting: {text}")));
             }
-            attempt.sleep(wait)?;
+            let slept = attempt.request.cancel.sleep(wait);
+            slept.map_err(ProviderError::Cancelled)?;
         }
     }
 
@@ -387,11 +374,6 @@ impl Attempt<'_> {
     /// Whether the turn has less time left than `wait`.
     fn is_too_late(&self, wait: Duration) -> bool {
         self.request.cancel.remaining(wait) < wait
-    }
-
-    fn sleep(&self, wait: Duration) -> Result<(), ProviderError> {
-        let slept = self.request.cancel.sleep(wait);
-        slept.map_err(ProviderError::Cancelled)
     }
 }
 

@@ -57,11 +57,7 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
             .filter(|rest| !rest.is_empty())
     };
     let plain = lower.trim_end_matches(['.', '?', '!']);
-    let names_the_workspace = matches!(
-        plain,
-        "list" | "ls" | "list files" | "list the files" | "what is in my workspace"
-    );
-    let (tool, arguments) = if names_the_workspace {
+    let (tool, arguments) = if let "list" | "list files" | "ls" = plain {
         ("list_dir", json!({"path": "."}))
     } else if let Some(path) = after("list files in ").or_else(|| after("list ")) {
         ("list_dir", json!({"path": path}))

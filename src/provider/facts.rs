@@ -29,6 +29,10 @@ const FILE: &str = "hosts.json";
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct HostFacts {
+    /// Host name, with its port if the address includes one.
+    pub host: String,
+    /// Id of the model at the host.
+    pub model: String,
     /// Maximum tokens of a request and its reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
@@ -53,22 +57,10 @@ pub(crate) struct HostFacts {
     pub at: u64,
 }
 
-/// One model at one host, as stored in the file.
-#[derive(Clone, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub(crate) struct Row {
-    /// Host name, with its port if the address includes one.
-    pub host: String,
-    /// Id of the model at the host.
-    pub model: String,
-    #[serde(flatten)]
-    pub facts: HostFacts,
-}
-
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
 struct FactsFile {
-    models: Vec<Row>,
+    models: Vec<HostFacts>,
     /// Map from a host's address to the id of its default model.
     defaults: BTreeMap<String, String>,
 }
@@ -83,12 +75,12 @@ fn read(home: &Home) -> FactsFile {
     let text = text.ok().flatten().unwrap_or_default();
     let mut store: FactsFile = from_json(&text).unwrap_or_default();
     let now = now();
-    store.models.retain(|row| row.facts.at.abs_diff(now) < LIFE);
+    store.models.retain(|row| row.at.abs_diff(now) < LIFE);
     store
 }
 
 /// Returns all models with known facts.
-pub(crate) fn rows(home: &Home) -> Vec<Row> {
+pub(crate) fn rows(home: &Home) -> Vec<HostFacts> {
     read(home).models
 }
 
@@ -118,16 +110,12 @@ fn update(home: &Home, change: impl FnOnce(&mut FactsFile)) -> Result<()> {
 }
 
 /// Returns the facts of a model from rows that [`rows`] has returned.
-pub(crate) fn among(rows: &[Row], model: &Model) -> HostFacts {
+pub(crate) fn among(rows: &[HostFacts], model: &Model) -> HostFacts {
     let row = rows.iter().find(|row| is_of(row, model));
-    row.map_or_else(HostFacts::default, |row| row.facts.clone())
+    row.cloned().unwrap_or_default()
 }
 
-pub(crate) fn load_facts(home: &Home, model: &Model) -> HostFacts {
-    among(&rows(home), model)
-}
-
-fn is_of(row: &Row, model: &Model) -> bool {
+fn is_of(row: &HostFacts, model: &Model) -> bool {
     row.host == authority(&model.base) && row.model == model.id
 }
 
@@ -135,19 +123,14 @@ fn is_of(row: &Row, model: &Model) -> bool {
 pub(super) fn keep(home: &Home, model: &Model, change: impl FnOnce(&mut HostFacts)) {
     let change = |store: &mut FactsFile| {
         let known = store.models.iter().position(|row| is_of(row, model));
-        let mut row = match known {
-            Some(at) => store.models.remove(at),
-            None => Row {
-                host: authority(&model.base).to_owned(),
-                model: model.id.clone(),
-                facts: HostFacts::default(),
-            },
-        };
-        let before = row.facts.clone();
-        change(&mut row.facts);
-        if row.facts != before || before.at == 0 {
-            row.facts.at = now();
+        let mut row = known.map_or_else(HostFacts::default, |at| store.models.remove(at));
+        let before = row.clone();
+        change(&mut row);
+        if row != before || before.at == 0 {
+            row.at = now();
         }
+        authority(&model.base).clone_into(&mut row.host);
+        row.model.clone_from(&model.id);
         store.models.push(row);
     };
     update(home, change).ok();

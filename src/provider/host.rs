@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::body::{self, Draft, Written};
+use super::body::{self, BodyWriter, Draft};
 use super::facts::{self, HostFacts};
-use super::refusal::{CHAT, Change, HostRefusal, RESPONSES, Sent, classify};
+use super::refusal::{Change, HostRefusal, RESPONSES, Sent, classify};
 use super::reply::{self, Read, ReadError, ReplyBuilder};
 use super::response::HostResponse;
 use super::{Provider, ProviderError, Request, Sink, anthropic, catalog, openai, responses};
@@ -18,7 +18,7 @@ use crate::config::keys::ApiKey;
 use crate::config::proxy::{self, http_settings};
 use crate::config::vendors::Protocol;
 use crate::config::{Env, Model, check_base, environment};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::http::{self, Body, Client, Head, authority};
 use crate::json::parse_json;
 use crate::message::{MediaKind, Message, Price, Reply};
@@ -38,19 +38,11 @@ const ENOUGH_REPLY: u64 = 2048;
 /// Maximum number of changes to one request.
 const MAX_CHANGES: u32 = 8;
 
-/// Kinds of media, and their names for the user.
-const MEDIA: [(MediaKind, &str); 3] = [
-    (MediaKind::Image, "images"),
-    (MediaKind::Pdf, "PDF files"),
-    (MediaKind::Audio, "recordings"),
-];
-
 /// A model at an address with one of its keys, configured or made by [`super::OpenAi`] or [`super::Anthropic`].
 pub struct Host {
     pub(crate) model: Model,
-    key: Option<ApiKey>,
-    /// Reason why the values of a program cannot be used.
-    refused: Option<Error>,
+    /// An error if the values of a program cannot be used.
+    key: Result<Option<ApiKey>>,
     client: Client,
     url: String,
     facts: Mutex<HostFacts>,
@@ -68,24 +60,12 @@ pub(super) struct HostApi {
     pub chat: &'static str,
     /// Whether it takes recordings.
     pub has_audio: bool,
-    pub write: fn(&Draft) -> Written,
+    pub write: for<'a> fn(&Draft<'a>) -> BodyWriter<'a>,
     pub read: Read,
 }
 
 /// Error of a request, and the change that the host asks for.
-struct HostFailure {
-    error: ProviderError,
-    change: Option<Change>,
-}
-
-impl From<ProviderError> for HostFailure {
-    fn from(error: ProviderError) -> Self {
-        Self {
-            error,
-            change: None,
-        }
-    }
-}
+type HostFailure = (ProviderError, Option<Change>);
 
 impl Host {
     /// `env` provides the proxy unless the model's entry sets one.
@@ -94,9 +74,8 @@ impl Host {
         Self {
             url: url(&model, ""),
             model,
-            key,
+            key: Ok(key),
             client: Client::new(settings),
-            refused: None,
             facts: Mutex::default(),
             home: None,
             found: OnceLock::new(),
@@ -110,13 +89,11 @@ impl Host {
             "" => Ok(None),
             key => ApiKey::from_text(key).map(Some),
         };
-        let checked = check_base("the address", &model.base).and(key);
-        let (key, refused) = match checked {
-            Ok(key) => (key, None),
-            Err(e) => (None, Some(e)),
-        };
-        let host = Self::new(model, key, &environment());
-        Self { refused, ..host }
+        let key = check_base("the address", &model.base).and(key);
+        Self {
+            key,
+            ..Self::new(model, None, &environment())
+        }
     }
 
     /// Starts with known facts, and stores what it learns in a home.
@@ -164,29 +141,22 @@ impl Host {
     }
 
     fn draft<'a>(&'a self, request: &'a Request<'a>, facts: &'a HostFacts) -> Draft<'a> {
-        Draft {
-            model: self.model(),
-            request,
-            facts,
-        }
+        Draft::new(self.model(), request, facts)
     }
 
     /// Returns the API for chats that the model's entry sets or its host demands.
     fn api(&self, facts: &HostFacts) -> HostApi {
         match self.model.protocol {
             Protocol::Anthropic => anthropic::API,
-            Protocol::OpenAi if self.has_api() || facts.demands(RESPONSES) => responses::API,
+            Protocol::OpenAi if self.model.entry.api == RESPONSES || facts.demands(RESPONSES) => {
+                responses::API
+            }
             _ => openai::API,
         }
     }
 
-    /// Whether the entry sets the Responses API.
-    fn has_api(&self) -> bool {
-        self.model.entry.api == RESPONSES
-    }
-
     /// Writes the body of a request.
-    fn write_body(&self, draft: &Draft) -> Written {
+    fn write_body<'a>(&self, draft: &Draft<'a>) -> BodyWriter<'a> {
         (self.api(draft.facts).write)(draft)
     }
 
@@ -197,10 +167,8 @@ impl Host {
         body: Option<Body>,
         cancel: &Cancel,
     ) -> Result<Value, ProviderError> {
-        let mut slashes = self.url.match_indices('/');
-        let root = slashes.nth(2).map_or(self.url.len(), |(at, _)| at);
         let url = if path.starts_with("/api/") {
-            format!("{}{path}", &self.url[..root])
+            format!("{}{path}", self.url.trim_end_matches("/v1"))
         } else {
             url(&self.model, path)
         };
@@ -210,7 +178,7 @@ impl Host {
             has_key: self.has_key(),
             ..Sent::default()
         };
-        let refused = || classify(&self.read_refusal(&head, &body), &sent).0;
+        let refused = || classify(&self.read_refusal(&head, &body), &sent, &|_| false).0;
         if head.is_success() {
             parse_json(&body).map_err(|_| refused())
         } else {
@@ -231,7 +199,8 @@ impl Host {
         let is_auth = |name: &String| {
             name.eq_ignore_ascii_case(auth) || name.eq_ignore_ascii_case("authorization")
         };
-        self.key.is_some() || self.model.entry.headers.keys().any(is_auth)
+        let has_own = self.model.entry.headers.keys().any(is_auth);
+        has_own || matches!(self.key, Ok(Some(_)))
     }
 
     fn is_private(&self) -> bool {
@@ -241,27 +210,19 @@ impl Host {
     /// Classifies a refusal of a draft with these fields.
     fn failure(&self, refusal: &HostRefusal, draft: &Draft, fields: Vec<String>) -> HostFailure {
         let tools = draft.tools().into_iter();
-        let mut parts = draft.parts();
-        // The API to which a request may change.
-        if self.model.protocol == Protocol::OpenAi && !self.has_api() {
-            let is_learned = draft.facts.demands(RESPONSES);
-            parts.push(if is_learned { CHAT } else { RESPONSES });
-        }
         let sent = Sent {
             fields,
-            parts,
             tools: tools.map(|tool| tool.name.to_string()).collect(),
             max_tokens: draft.max_tokens(),
             messages: draft.request.messages.len(),
             has_key: self.has_key(),
         };
-        let (error, change) = classify(refusal, &sent);
-        HostFailure { error, change }
+        let differs = |change: &Change| self.adapt(draft, change).is_some();
+        classify(refusal, &sent, &differs)
     }
 
     /// Returns the headers of a request; the user's headers override the defaults.
     fn headers(&self) -> Result<Vec<(String, Secret)>> {
-        self.refused.clone().map_or(Ok(()), Err)?;
         let mut headers = BTreeMap::from([
             ("accept".to_owned(), Secret::new("application/json")),
             ("accept-encoding".to_owned(), Secret::new("identity")),
@@ -270,7 +231,7 @@ impl Host {
             let (name, version) = anthropic::VERSION;
             headers.insert(name.to_owned(), Secret::new(version));
         }
-        if let Some(key) = &self.key {
+        if let Some(key) = self.key.as_ref().map_err(Clone::clone)? {
             let (name, value) = auth(self.model.protocol, key.get().doing("no API key")?.reveal());
             headers.insert(name.to_owned(), Secret::new(value));
         }
@@ -321,11 +282,12 @@ impl Host {
             let begun = self.begin(url, text, self.patience(), request.cancel);
             begun.map(|(response, head)| (response, head, body.names))
         };
-        let (mut response, head, fields) = match begin() {
+        let begun = match begin() {
             // Once more with a change: the certificates of this system.
-            Err(_) if !trusted && self.client.trusts_system() => begin()?,
-            begun => begun?,
+            Err(_) if !trusted && self.client.trusts_system() => begin(),
+            begun => begun,
         };
+        let (mut response, head, fields) = begun.map_err(|error| (error, None))?;
         let mut reply = ReplyBuilder::new(request.tools, sink);
         let refusal = if head.is_success() {
             match response.reply(&head, api.read, &mut reply) {
@@ -333,7 +295,7 @@ impl Host {
                     reply.limit = draft.max_tokens();
                     return Ok(reply);
                 }
-                Err(ReadError::Provider(error)) => return Err(error.into()),
+                Err(ReadError::Provider(error)) => return Err((error, None)),
                 Err(ReadError::Refusal(body)) => body.into_bytes(),
             }
         } else {
@@ -343,7 +305,7 @@ impl Host {
         let failure = self.failure(&refusal, draft, fields);
         // Nothing is repeated after a part of the reply was shown.
         if reply.has_shown {
-            return Err(failure.error.into());
+            return Err((failure.0, None));
         }
         let Some(reply) = reply::read_sample(&refusal.sample, request.tools) else {
             return Err(failure);
@@ -373,18 +335,16 @@ impl Host {
     /// Stores changes that made the difference, and reports withheld tools to the user.
     fn learn(&self, changes: &[Change], sink: &dyn Sink) {
         let lasting = || changes.iter().filter(|change| change.is_lasting());
-        let (before, facts) = {
+        let [before, after] = {
             let mut facts = self.facts();
-            let before = facts.clone();
+            let before = facts.words();
             lasting().for_each(|change| facts.apply(change));
-            (before, facts.clone())
+            [before, facts.words()]
         };
-        if facts == before {
+        if after == before {
             return;
         }
-        let known = before.words();
-        let words = facts.words().into_iter();
-        for words in words.filter(|words| !known.contains(words)) {
+        for words in after.iter().filter(|words| !before.contains(words)) {
             let line = format!("{} {words} (learned from its refusal)", self.model().name);
             let is_loss = words.ends_with(" tools") || words.starts_with("refuses the tool");
             sink.event(if is_loss {
@@ -404,10 +364,17 @@ impl Host {
     fn tell_left_out(&self, draft: &Draft, sink: &dyn Sink) {
         let has_audio = self.api(draft.facts).has_audio;
         let is_refused = |kind| draft.facts.refuses(kind) || kind == MediaKind::Audio && !has_audio;
-        let left_out = MEDIA
-            .iter()
-            .find(|(kind, _)| is_refused(*kind) && has_new(draft.request, *kind));
-        if let Some((_, what)) = left_out {
+        let is_reply = |message: &Message| matches!(message, Message::Assistant(_));
+        let new = draft.request.messages.rsplit(is_reply).next();
+        let new = new.into_iter().flatten().flat_map(Message::media);
+        // The extracted text of a PDF replaces it.
+        let mut left_out = new.filter(|media| is_refused(media.kind()) && media.text.is_empty());
+        if let Some(media) = left_out.next() {
+            let what = match media.kind() {
+                MediaKind::Image => "images",
+                MediaKind::Pdf => "PDF files",
+                MediaKind::Audio => "recordings",
+            };
             let name = &self.model().name;
             sink.event(Event::Warning(format!(
                 "{name} does not support {what}; sent without them"
@@ -447,7 +414,7 @@ impl Provider for Host {
     }
 
     fn secrets(&self) -> Vec<String> {
-        let key = self.key.iter().filter_map(ApiKey::known);
+        let key = self.key.iter().flatten().filter_map(ApiKey::known);
         let secrets = key.chain(self.model.entry.headers.values());
         secrets.map(|secret| secret.reveal().to_owned()).collect()
     }
@@ -469,7 +436,7 @@ impl Provider for Host {
         let mut tries = Tries::with_changes(MAX_CHANGES);
         loop {
             let draft = self.draft(request, &facts);
-            let HostFailure { error, change } = match self.send(&draft, sink) {
+            let (error, change) = match self.send(&draft, sink) {
                 Ok(mut reply) => {
                     // The host lets the model call withheld tools, so later requests omit the tools instead.
                     if request.withheld && !reply.calls.is_empty() {
@@ -502,19 +469,6 @@ impl Provider for Host {
             return Err(error);
         }
     }
-}
-
-/// Whether the messages after the model's last reply have media of this kind.
-fn has_new(request: &Request, kind: MediaKind) -> bool {
-    let new = request
-        .messages
-        .rsplit(|message| matches!(message, Message::Assistant(_)))
-        .next()
-        .unwrap_or_default();
-    new.iter()
-        .flat_map(Message::media)
-        // The extracted text of a PDF replaces it.
-        .any(|media| media.kind() == kind && media.text.is_empty())
 }
 
 #[cfg(test)]

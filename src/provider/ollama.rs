@@ -36,9 +36,7 @@ pub(crate) fn is_there(env: &Env) -> bool {
 /// Returns the first model that can use tools, else the first model.
 pub(crate) fn pick_model(env: &Env) -> Option<String> {
     let host = usual_host(env)?;
-    let tags = host.fetch("/api/tags", None, &patience()).ok()?;
-    let models = tags["models"].as_array()?;
-    let mut offers: Vec<Offer> = models.iter().filter_map(catalog::offer).collect();
+    let mut offers = catalog::list_of(&host, &patience()).ok()?;
     find_tools(&host, &mut offers);
     Some(catalog::pick(&offers, &[])?.id.clone())
 }
@@ -76,7 +74,7 @@ pub(super) fn window(host: &Host) -> Option<u64> {
 }
 
 /// Returns the context window of a model in a list of loaded models. A name without a tag means `:latest`.
-pub(super) fn loaded_window(loaded: &Value, model: &str) -> Option<u64> {
+fn loaded_window(loaded: &Value, model: &str) -> Option<u64> {
     let plain = |name: &str| name.trim_end_matches(":latest").to_owned();
     let is_it = |row: &&Value| row["name"].as_str().map(plain) == Some(plain(model));
     let row = loaded["models"].as_array()?.iter().find(is_it)?;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Draft, Extra, Ids, LongText, Step, Written, data_url, file_name, raw};
+use super::body::{BodyWriter, Draft, Extra, LongText, Step, data_url, file_name, raw};
 use super::host::HostApi;
 use super::reply::{ECHOED, REASONING_FIELD, ReadError, ReplyBuilder};
 use super::values::{SIGNATURE, SIGNED, count, list, read_call, string, text_of};
@@ -37,7 +37,7 @@ enum Tool<'a> {
 }
 
 /// Writes the body of a request.
-fn write(draft: &Draft) -> Written {
+fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     let mut body = draft.begin_body();
     body.field("model", &draft.model.id);
     body.field("max_tokens", draft.max_tokens());
@@ -120,7 +120,7 @@ struct Turn<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Call<'a>>,
+    tool_calls: Vec<Value>,
     #[serde(flatten)]
     extra: Extra<'a>,
 }
@@ -133,28 +133,10 @@ enum Content<'a> {
     Parts(Vec<Value>),
 }
 
-#[derive(Serialize)]
-struct Call<'a> {
-    id: Cow<'a, str>,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    function: CalledFunction<'a>,
-    #[serde(flatten)]
-    extra: Extra<'a>,
-}
-
-#[derive(Serialize)]
-struct CalledFunction<'a> {
-    name: &'a str,
-    arguments: Cow<'a, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thought_signature: Option<&'a Value>,
-}
-
 /// Returns the conversation in the API's format: one leading system message, no consecutive user messages, each call followed
 /// by its result.
 fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
-    let (ids, mut turns) = (draft.ids(), Vec::new());
+    let mut turns = Vec::new();
     let system = draft.whole_system();
     if !system.is_empty() {
         turns.push(Turn {
@@ -172,8 +154,8 @@ fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
             Step::User(text, media) => say(&mut turns, &text, media),
             // Hosts reject an empty reply.
             Step::Reply(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
-            Step::Reply(reply) => turns.push(said(reply, draft, &ids)),
-            Step::Result(result) => turns.push(tool_result(result, draft, &ids)),
+            Step::Reply(reply) => turns.push(said(reply, draft)),
+            Step::Result(result) => turns.push(tool_result(result, draft)),
         }
     }
     turns
@@ -227,7 +209,7 @@ fn say(turns: &mut Vec<Turn>, text: &str, media: Vec<&Media>) {
     });
 }
 
-fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>, ids: &Ids<'a>) -> Turn<'a> {
+fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>) -> Turn<'a> {
     let mut content = Cow::Borrowed(result.content.as_str());
     content += Cow::Owned(draft.replacements(&result.images));
     if content.is_empty() {
@@ -237,7 +219,7 @@ fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>, ids: &Ids<'a>) -> 
     Turn {
         role: "tool",
         content: Some(plain(content)),
-        tool_call_id: Some(ids.get(&result.call_id)),
+        tool_call_id: Some(draft.id(&result.call_id)),
         ..Turn::default()
     }
 }
@@ -259,10 +241,10 @@ fn media_part(media: &Media) -> Value {
     }
 }
 
-fn said<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Turn<'a> {
+fn said<'a>(reply: &'a Reply, draft: &Draft<'a>) -> Turn<'a> {
     let echoes = draft.echoes(reply);
     let calls = reply.calls.iter().enumerate();
-    let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, draft, ids));
+    let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, draft));
     let mut extra = Extra::new();
     if draft.facts.demands("reasoning") {
         extra.insert("reasoning_content", Cow::Owned("".into()));
@@ -288,73 +270,45 @@ fn said<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Turn<'a> {
     }
 }
 
-fn call_of<'a>(
-    call: &'a ToolCall,
-    is_first: bool,
-    echoes: bool,
-    draft: &Draft<'a>,
-    ids: &Ids<'a>,
-) -> Call<'a> {
-    let mut extra = Extra::new();
-    match call.extra.get(SIGNED) {
-        Some(value) if echoes => drop(extra.insert(SIGNED, Cow::Borrowed(value))),
-        _ => {}
+fn call_of(call: &ToolCall, is_first: bool, echoes: bool, draft: &Draft) -> Value {
+    let function = json!({"name": call.name, "arguments": call.object()});
+    let mut sent = json!({"id": draft.id(&call.id), "type": "function", "function": function});
+    let echoed = call.extra.iter().filter(|_| echoes);
+    for (name, value) in echoed {
+        match name.as_str() {
+            SIGNED => sent[SIGNED] = value.clone(),
+            SIGNATURE => sent["function"][SIGNATURE] = value.clone(),
+            _ => {}
+        }
     }
-    let thought_signature = if echoes {
-        call.extra.get(SIGNATURE)
-    } else {
-        None
-    };
-    let is_signed = extra.contains_key(SIGNED) || thought_signature.is_some();
+    let is_signed = !sent[SIGNED].is_null() || !sent["function"][SIGNATURE].is_null();
     // Marks a call as another model's. Only the first call of a reply is signed.
     if is_first && draft.facts.demands("signatures") && !is_signed {
-        let mark = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
-        extra.insert(SIGNED, Cow::Owned(mark));
+        sent[SIGNED] = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
     }
-    Call {
-        id: ids.get(&call.id),
-        kind: "function",
-        function: CalledFunction {
-            name: &call.name,
-            arguments: call.object(),
-            thought_signature,
-        },
-        extra,
-    }
+    sent
 }
 
-/// An event of a stream with a piece of text and nothing else. Most events are such, and most of the time of reading a
+/// An event of a stream with a piece of text and nothing else to read. Most events are such, and most of the time of reading a
 /// [`Value`] is spent on its maps.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct TextEvent<'a> {
     #[serde(borrow)]
     choices: [TextChoice<'a>; 1],
     #[serde(default, rename = "usage")]
     _usage: (),
-    #[serde(default, rename = "id")]
-    _id: IgnoredAny,
-    #[serde(default, rename = "object")]
-    _object: IgnoredAny,
-    #[serde(default, rename = "created")]
-    _created: IgnoredAny,
-    #[serde(default, rename = "model")]
-    _model: IgnoredAny,
-    #[serde(default, rename = "system_fingerprint")]
-    _system_fingerprint: IgnoredAny,
+    #[serde(default, rename = "error")]
+    _error: (),
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct TextChoice<'a> {
     #[serde(borrow)]
     delta: TextDelta<'a>,
-    #[serde(default, rename = "index")]
-    _index: IgnoredAny,
     #[serde(default, rename = "finish_reason")]
     _finish_reason: (),
-    #[serde(default, rename = "logprobs")]
-    _logprobs: (),
+    #[serde(default, rename = "usage")]
+    _usage: (),
 }
 
 #[derive(Deserialize)]

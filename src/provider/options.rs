@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::body::DEFAULT_REPLY;
 use super::host::Host;
 use crate::config::vendors::Protocol;
 use crate::config::{Model, ModelEntry};
@@ -12,7 +13,7 @@ use crate::message::Price;
 use crate::secret::Secret;
 
 /// Options for requests to a model. The defaults match `bantam` without a configuration.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// Name for users, as `vendor/model`; if empty, the model's name at its host.
     pub name: String,
@@ -20,7 +21,7 @@ pub struct Options {
     pub headers: BTreeMap<String, String>,
     /// Additional fields of every request. They override the API's fields.
     pub extra_body: Map<String, Value>,
-    /// Maximum length of a reply in tokens, sent with every request. Default: 8192.
+    /// Maximum length of a reply in tokens, sent with every request; 0 is 8192.
     pub max_tokens: u64,
     /// Randomness of the answer; `None` is the host's default.
     pub temperature: Option<f64>,
@@ -33,22 +34,6 @@ pub struct Options {
     pub proxy: String,
     /// Price per million tokens.
     pub price: Price,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            headers: BTreeMap::new(),
-            extra_body: Map::new(),
-            max_tokens: 8192,
-            temperature: None,
-            reasoning_effort: String::new(),
-            silence: Duration::ZERO,
-            proxy: String::new(),
-            price: Price::default(),
-        }
-    }
 }
 
 impl Options {
@@ -73,7 +58,10 @@ impl Options {
                 extra_body: self.extra_body,
                 proxy: self.proxy,
                 request_timeout: self.silence.as_secs().saturating_add(seconds),
-                max_tokens: self.max_tokens,
+                max_tokens: match self.max_tokens {
+                    0 => DEFAULT_REPLY,
+                    most => most,
+                },
                 temperature: self.temperature,
                 reasoning_effort: self.reasoning_effort,
                 price: self.price,

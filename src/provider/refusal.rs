@@ -9,7 +9,6 @@ mod wait;
 
 use std::time::Duration;
 
-use details::Details;
 use limits::MIN_WINDOW;
 use regex_lite::Regex;
 use wait::{retry_after, spoken_wait};
@@ -24,6 +23,8 @@ use crate::text::to_single_line;
 #[derive(Debug, Default)]
 pub(super) struct HostRefusal {
     pub status: u16,
+    /// Status in the body.
+    stated_status: Option<u16>,
     /// Error texts: messages first, then types and codes.
     pub texts: Vec<String>,
     /// Field or location that the host reports as wrong.
@@ -42,28 +43,12 @@ pub(super) struct HostRefusal {
 pub(super) struct Sent {
     /// Names of the top-level fields of the body.
     pub fields: Vec<String>,
-    /// Names of the parts beside the fields; see [`Change::Without`].
-    pub parts: Vec<&'static str>,
     /// Names of the tools, in their order.
     pub tools: Vec<String>,
     pub max_tokens: u64,
     /// Number of messages.
     pub messages: usize,
     pub has_key: bool,
-}
-
-impl Sent {
-    /// Whether the request has what a change omits.
-    fn allows(&self, change: &Change) -> bool {
-        let name = match change {
-            Change::With(name) if name == RESPONSES => RESPONSES,
-            Change::Without(name) if name == RESPONSES => CHAT,
-            Change::Without(name) if name == STALE_REASONING => "reasoning",
-            Change::Without(name) => name,
-            _ => return true,
-        };
-        self.fields.iter().any(|field| field == name) || self.parts.contains(&name)
-    }
 }
 
 /// A change of the request that a refusal asks for.
@@ -101,8 +86,6 @@ pub(super) const STALE_REASONING: &str = "stale reasoning";
 
 /// The Responses API, as a part that a host demands and as a value of an entry's `api`.
 pub(super) const RESPONSES: &str = "responses";
-/// Chat completions, as a part to which a host may change back.
-pub(super) const CHAT: &str = "chat";
 
 /// A sample of the model that the host itself calls bad, such as Groq's. Another sample may be good.
 const BAD_SAMPLE: &str = "tool_use_failed | _validate_failed | _parse_failed | failed_generation";
@@ -125,34 +108,30 @@ const NO_MEMORY: &str =
 impl HostRefusal {
     pub(super) fn read(status: u16, head: Option<&Head>, body: &str) -> Self {
         let is_html = looks_like_html(body);
-        let mut details = Details::default();
-        match parse_json(body) {
-            Ok(body) => details.collect(&body),
-            Err(_) if is_html => {}
-            Err(_) => details.texts.push(body.trim().to_owned()),
-        }
-        details.texts.retain(|text| !text.is_empty());
-        let header = |name| head.and_then(|head| head.header(name));
         let is_redirect = (300..400).contains(&status);
-        if is_redirect {
-            if let Some(location) = header("location") {
-                let address = redact_url(location);
-                details.texts.insert(0, format!("redirected to {address}"));
-            }
-        }
+        let header = |name| head.and_then(|head| head.header(name));
         let spoken = || spoken_wait(&body.to_lowercase());
-        Self {
-            status: match details.status {
-                Some(inner) if status < 400 => inner,
-                _ => status,
-            },
-            texts: details.texts,
-            param: details.param,
-            sample: details.sample,
+        let mut refusal = Self {
+            status,
             is_page: is_html || is_redirect,
             retry_after: head.and_then(retry_after).or_else(spoken),
             should_retry: header("x-should-retry") == Some("true"),
+            ..Self::default()
+        };
+        if let Some(location) = header("location").filter(|_| is_redirect) {
+            let address = redact_url(location);
+            refusal.texts.push(format!("redirected to {address}"));
         }
+        match parse_json(body) {
+            Ok(body) => refusal.collect(&body),
+            Err(_) if is_html => {}
+            Err(_) => refusal.texts.push(body.trim().to_owned()),
+        }
+        refusal.texts.retain(|text| !text.is_empty());
+        if status < 400 {
+            refusal.status = refusal.stated_status.unwrap_or(status);
+        }
+        refusal
     }
 
     /// Returns all texts in lower case, joined.
@@ -188,8 +167,13 @@ fn is_match(pattern: &str, text: &str) -> bool {
     Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
 }
 
-/// Returns the error, and the change to try first. The first matching rule determines the error.
-pub(super) fn classify(refusal: &HostRefusal, sent: &Sent) -> (ProviderError, Option<Change>) {
+/// Returns the error, and the change to try first. The first matching rule determines the error. `differs` tells whether the
+/// request would differ by a change.
+pub(super) fn classify(
+    refusal: &HostRefusal,
+    sent: &Sent,
+    differs: &dyn Fn(&Change) -> bool,
+) -> (ProviderError, Option<Change>) {
     let (status, said, message) = (refusal.status, refusal.said(), refusal.message());
     if let Some(refused) = account_error(refusal, &said, sent) {
         return refused;
@@ -203,8 +187,9 @@ pub(super) fn classify(refusal: &HostRefusal, sent: &Sent) -> (ProviderError, Op
         return (ProviderError::Rejected { message, hint }, None);
     }
     let can_adapt = !refusal.is_page && !matches!(status, 408 | 409 | 425 | 429);
-    let asked = |change: fn(&HostRefusal, &str, &Sent) -> Option<Change>| {
-        can_adapt.then(|| change(refusal, &said, sent)).flatten()
+    let asked = |changes: fn(&HostRefusal, &str, &Sent) -> Vec<Change>| {
+        let mut changes = changes(refusal, &said, sent).into_iter();
+        changes.find(|change| can_adapt && differs(change))
     };
     if let Some(change) = asked(changes::of_value) {
         return (rejected(message), Some(change));
@@ -269,10 +254,8 @@ fn other_error(refusal: &HostRefusal, said: &str, is_plain: bool) -> ProviderErr
             message,
             retry_after,
         },
-        300..400 => wrong_address(message),
-        200..300 if refusal.is_page => wrong_address(message),
+        200..300 if refusal.is_page => rejected(message),
         408 | 409 | 425 | 429 | 500.. | 200..300 => transient(message, retry_after),
-        _ if refusal.is_page => wrong_address(message),
         _ => rejected(message),
     }
 }
@@ -291,13 +274,6 @@ pub(crate) fn rejected(message: impl Into<String>) -> ProviderError {
     ProviderError::Rejected {
         message: message.into(),
         hint: "use another model (--model, /model), or check its entry in config.json",
-    }
-}
-
-fn wrong_address(message: String) -> ProviderError {
-    ProviderError::Rejected {
-        message,
-        hint: "correct api_base in config.json",
     }
 }
 
@@ -320,11 +296,8 @@ fn is_of_message(refusal: &HostRefusal, said: &str, sent: &Sent) -> bool {
 }
 
 pub(super) fn looks_like_html(text: &str) -> bool {
-    let start = text
-        .trim_start()
-        .get(..15)
-        .unwrap_or(text.trim_start())
-        .to_ascii_lowercase();
+    let start: String = text.trim_start().chars().take(15).collect();
+    let start = start.to_ascii_lowercase();
     start.starts_with("<!doctype html") || start.starts_with("<html") || start.starts_with("<head")
 }
 

@@ -307,13 +307,9 @@ impl<'a> ReplyBuilder<'a> {
         self.reply.calls.push(call);
     }
 
-    /// Adds a call with this index, or else with its id, in place of an earlier version of it.
+    /// Adds a call with this index, in place of an earlier version with its id.
     pub(super) fn replace_call(&mut self, index: Option<u64>, call: ToolCall) {
-        let at = match index {
-            Some(_) => self.slots.iter().position(|slot| *slot == index),
-            None => self.reply.calls.iter().position(|c| c.id == call.id),
-        };
-        match at {
+        match self.reply.calls.iter().position(|c| c.id == call.id) {
             Some(at) => self.reply.calls[at] = call,
             None => {
                 self.slots.push(index);

@@ -42,20 +42,15 @@ impl<'a> HostResponse<'a> {
     pub(super) fn head(&mut self) -> Result<Head, ProviderError> {
         let head = self.wait(Exchange::head)?;
         self.last_progress = self.exchange.uploaded_at;
-        // `identity` was asked for.
-        match head.header("content-encoding").map_or("", str::trim) {
-            "" | "identity" => Ok(head),
-            // The status of an error says enough.
-            _ if !head.is_success() => {
-                self.is_packed = true;
-                Ok(head)
-            }
-            other => Err(rejected(format!(
-                "{}: the answer is packed as {}",
-                self.host,
-                foreign_line(other, 40)
-            ))),
+        // `identity` was asked for. The status of an error says enough.
+        let encoding = head.header("content-encoding").map_or("", str::trim);
+        self.is_packed = !matches!(encoding, "" | "identity");
+        if self.is_packed && head.is_success() {
+            let encoding = foreign_line(encoding, 40);
+            let packed = format!("{}: the answer is packed as {encoding}", self.host);
+            return Err(rejected(packed));
         }
+        Ok(head)
     }
 
     /// Waits for the result of `next`, up to the limit on silence.

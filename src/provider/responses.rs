@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Draft, Step, Written, data_url, file_name, raw};
+use super::body::{BodyWriter, Draft, Step, data_url, file_name, raw};
 use super::host::HostApi;
 use super::reply::{ReadError, ReplyBuilder, THOUGHT_ITEMS};
 use super::values::{count, list, string};
@@ -35,7 +35,7 @@ enum Tool<'a> {
 }
 
 /// Writes the body of a request.
-fn write(draft: &Draft) -> Written {
+fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     let mut body = draft.begin_body();
     body.field("model", &draft.model.id);
     body.field("max_output_tokens", draft.max_tokens());
@@ -68,7 +68,7 @@ fn write(draft: &Draft) -> Written {
 
 /// Returns the conversation.
 fn items(draft: &Draft) -> Vec<Value> {
-    let (ids, mut items) = (draft.ids(), Vec::new());
+    let mut items = Vec::new();
     let message = |role: &str, content: Vec<Value>| json!({"type": "message", "role": role, "content": content});
     for step in draft.steps() {
         match step {
@@ -84,13 +84,13 @@ fn items(draft: &Draft) -> Vec<Value> {
                     items.push(message("assistant", vec![text]));
                 }
                 items.extend(reply.calls.iter().map(|call| {
-                    let (id, arguments) = (ids.get(&call.id), call.object());
+                    let (id, arguments) = (draft.id(&call.id), call.object());
                     json!({"type": "function_call", "call_id": id, "name": call.name, "arguments": arguments})
                 }));
             }
             Step::Result(result) => {
                 let output = result.content.clone() + &draft.replacements(&result.images);
-                let id = ids.get(&result.call_id);
+                let id = draft.id(&result.call_id);
                 items
                     .push(json!({"type": "function_call_output", "call_id": id, "output": output}));
             }

@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 
-use super::ToolOffer;
 use super::values::read_call;
+use super::{ToolOffer, says};
 use crate::json::{parse_json, refuse_more_values};
 use crate::message::ToolCall;
 
@@ -67,18 +67,6 @@ const NOTATIONS: [&str; 11] = [
     "<｜tool",
     " to=functions.",
 ];
-/// Ends of a call in thoughts.
-const ENDS: [&str; 9] = [
-    "</tool_call>",
-    "</tool_calls>",
-    "</function>",
-    "</function_calls>",
-    "</invoke>",
-    "</minimax:tool_call>",
-    "<|call|>",
-    "<|tool_calls_section_end|>",
-    "<｜tool▁calls▁end｜>",
-];
 /// Maximum number of values in calls.
 const MAX_VALUES: usize = 100_000;
 
@@ -136,8 +124,9 @@ pub(super) fn plain_name(name: &str) -> &str {
 
 /// Whether thoughts end with a call, as they do if the server takes everything for thoughts.
 pub(super) fn ends_thoughts(thoughts: &str) -> bool {
-    let thoughts = thoughts.trim_end();
-    ENDS.iter().any(|end| thoughts.ends_with(end))
+    let inner = thoughts.trim_end().strip_suffix('>');
+    let tag = inner.and_then(|inner| inner.rsplit_once('<'));
+    tag.is_some_and(|(_, tag)| says(tag, "tool | call | function | invoke"))
 }
 
 /// Returns the calls of a text that consists of calls only.

@@ -44,19 +44,13 @@ pub(super) fn string(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Reads the picture in a part, as `{"image_url":{"url":..}}`, `{"inline_data":{"data":..}}` (Gemini), `{"b64_json":..}` or
-/// `{"source":{"data":..}}` (Anthropic); `None` if it has none. A text stands for one at another address, or in an unknown
-/// format.
+/// Reads the picture in a part, as `{"image_url":{"url":..}}` or `{"b64_json":..}`; `None` if it has none. A text stands for one
+/// at another address, or in an unknown format.
 pub(super) fn picture_in(part: &Value) -> Option<Result<Media, String>> {
     let url = [&part["image_url"]["url"], &part["image_url"]];
     let url = url.into_iter().find_map(Value::as_str);
-    let data = ["inline_data", "inlineData", "source"]
-        .iter()
-        .map(|name| &part[*name]["data"])
-        .chain([&part["b64_json"]])
-        .find_map(Value::as_str);
     let base64 = match url {
-        None => data?,
+        None => part["b64_json"].as_str()?,
         Some(url) if !url.starts_with("data:") => return Some(Err(url.to_owned())),
         Some(url) => url.split_once(',').unwrap_or_default().1,
     };

@@ -194,39 +194,9 @@ fn an_answer_that_breaks_off_is_not_begun_again_elsewhere() {
 }
 
 #[test]
-fn same_name_entries_balance_and_fall_back() {
-    let answer = |name: &'static str| {
-        Model::answering(move |request, _| match request.texts("tool").len() {
-            0 => Reply::call("think", &json!({ "thought": "hm" })),
-            _ => Reply::text(name),
-        })
-    };
-    let (first, second) = (answer("One."), answer("Two."));
+fn an_entry_of_the_same_name_replaces_one_that_fails() {
+    let second = Model::answering(|_, _| Reply::text("Two."));
     let entry = |model: &Model| json!({ "model_name": "test", "model": "openai/x", "api_base": model.base(), "api_key": CANARY });
-    let config = merged(first.config(), &json!({ "model_list": null }));
-    let home = Home::with(&merged(
-        config,
-        &json!({ "model_list": [entry(&first), entry(&second)] }),
-    ));
-    for _ in 0..24 {
-        let run = home.agent(["--no-session", "-m", "hi"]);
-        run.exits(0);
-        assert!(
-            ["One.\n", "Two.\n"].contains(&run.stdout.as_str()),
-            "{}",
-            run.stdout
-        );
-    }
-    assert!(
-        first.asked() > 0 && second.asked() > 0,
-        "{} and {}",
-        first.asked(),
-        second.asked()
-    );
-    assert!(
-        first.asked() % 2 == 0 && second.asked() % 2 == 0,
-        "a turn stays with one of them"
-    );
     let down = Model::answering(|_, _| Reply::error(503, "overloaded"));
     let home = Home::with(&merged(
         down.config(),
@@ -240,11 +210,9 @@ fn same_name_entries_balance_and_fall_back() {
         )
         .to_string(),
     );
-    for _ in 0..6 {
-        home.agent(["--no-session", "-m", "hi"])
-            .exits(0)
-            .prints("Two.\n");
-    }
+    home.agent(["--no-session", "-m", "hi"])
+        .exits(0)
+        .prints("Two.\n");
 }
 
 #[test]

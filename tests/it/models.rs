@@ -195,7 +195,7 @@ fn unknown_model_is_wrong_usage_wherever_it_is_typed() {
 fn without_a_configuration_the_models_of_ollama_are_listed() {
     let ollama = Model::answering(|request, _| match request.path.as_str() {
         "/api/version" => Reply::json(200, &json!({ "version": "1" })),
-        "/api/tags" => Reply::json(200, &json!({ "models": [{ "name": "qwen3:4b" }] })),
+        "/v1/models" => Reply::json(200, &json!({ "models": [{ "name": "qwen3:4b" }] })),
         _ => Reply::error(404, "no such page"),
     });
     // A URL as Ollama's other clients take it, and as an api_base.

@@ -60,21 +60,22 @@ const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
 const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized | unrecognised | unsupported | not support | \
     not permitted | not allowed | unexpected | additional propert | invalid parameter | deprecated | not enabled";
 
-/// Returns a change of the API, of the tools, of a field's name, or of the length of the reply.
-pub(super) fn of_value(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change> {
-    let to = |api: &str, change: Change| {
-        let is_asked = said.contains(api) && sent.allows(&change);
-        is_asked.then_some(change)
-    };
-    to("v1/responses", Change::With(RESPONSES.to_owned()))
-        .or_else(|| to("v1/chat/completions", Change::Without(RESPONSES.to_owned())))
-        .or_else(|| tool_change(refusal, said, sent))
-        .or_else(|| name_change(said).filter(|change| sent.allows(change)))
-        .or_else(|| limits::of_reply(refusal, said, sent).map(Change::MaxTokens))
+/// Returns changes of the API, of the tools, of a field's name, and of the length of the reply.
+pub(super) fn of_value(refusal: &HostRefusal, said: &str, sent: &Sent) -> Vec<Change> {
+    let responses = Change::With(RESPONSES.to_owned());
+    let chat = Change::Without(RESPONSES.to_owned());
+    let changes = [
+        said.contains("v1/responses").then_some(responses),
+        said.contains("v1/chat/completions").then_some(chat),
+        tool_change(refusal, said, sent),
+        name_change(said),
+        limits::of_reply(refusal, said, sent).map(Change::MaxTokens),
+    ];
+    changes.into_iter().flatten().collect()
 }
 
-/// Returns the first part or field of the request that the host rejects or requires.
-pub(super) fn of_part(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change> {
+/// Returns omissions of parts and fields that the host rejects, and additions of those that it requires.
+pub(super) fn of_part(refusal: &HostRefusal, said: &str, sent: &Sent) -> Vec<Change> {
     let without = |part: &str| Change::Without(part.to_owned());
     let mut changes = Vec::new();
     changes.extend(parts_said(&WITH, said).map(|part| Change::With(part.to_owned())));
@@ -90,7 +91,7 @@ pub(super) fn of_part(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<
     if is_signature || says(said, STALE) {
         changes.push(without(STALE_REASONING));
     }
-    changes.into_iter().find(|change| sent.allows(change))
+    changes
 }
 
 /// Returns the parts of a table whose pattern fits a text.

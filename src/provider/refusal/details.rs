@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::HostRefusal;
 use crate::json::parse_json;
 use crate::provider::values::{count, list, string};
 
@@ -17,19 +18,7 @@ const STATUS_OF_TYPE: [(&str, u16); 8] = [
     ("overloaded_error", 529),
 ];
 
-/// Contents of an error body.
-#[derive(Default)]
-pub(super) struct Details {
-    /// Error texts: messages first, then types and codes.
-    pub texts: Vec<String>,
-    /// Status in the body.
-    pub status: Option<u16>,
-    pub param: String,
-    /// What the model wrote, if the host refuses its calls.
-    pub sample: String,
-}
-
-impl Details {
+impl HostRefusal {
     /// Adds the texts, the status and the parameter in a value of the body.
     pub(super) fn collect(&mut self, value: &Value) {
         match value {
@@ -49,7 +38,7 @@ impl Details {
                 if let Some(inner) = inner.find(|inner| !inner.is_null()) {
                     return self.collect(inner);
                 }
-                self.status = self.status.or_else(|| status_in(value));
+                self.stated_status = self.stated_status.or_else(|| status_in(value));
                 if let Some(param) = fields.get("param").and_then(Value::as_str) {
                     param.clone_into(&mut self.param);
                 }
@@ -77,7 +66,7 @@ impl Details {
                 if let Some(window) = fields.get("n_ctx") {
                     self.texts.push(format!("n_ctx {window}"));
                 }
-                if self.texts.is_empty() && self.status.is_none() {
+                if self.texts.is_empty() && self.stated_status.is_none() {
                     self.texts.push(value.to_string());
                 }
             }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Classifies a refusal of a request with these fields, all parts, and three tools.
+/// Classifies a refusal of a request with these fields, all parts, and three tools, that differs by each change.
 fn refused(status: u16, body: &str) -> (ProviderError, Option<Change>) {
     let fields = [
         "model",
@@ -20,20 +20,12 @@ fn refused(status: u16, body: &str) -> (ProviderError, Option<Change>) {
     ];
     let sent = Sent {
         fields: fields.map(str::to_owned).to_vec(),
-        parts: vec![
-            "images",
-            "files",
-            "audio",
-            "reasoning",
-            "system_role",
-            "null",
-        ],
         tools: ["exec", "read_file", "s__a"].map(str::to_owned).to_vec(),
         max_tokens: 8192,
         messages: 2,
         has_key: true,
     };
-    classify(&HostRefusal::read(status, None, body), &sent)
+    classify(&HostRefusal::read(status, None, body), &sent, &|_| true)
 }
 
 fn error(message: &str) -> String {

@@ -120,7 +120,7 @@ fn pictures_are_part_of_the_reply() {
     for message in [
         json!({"content": null, "images": [part]}),
         json!({"content": [part]}),
-        json!({"content": [{"inline_data": {"mime_type": "image/png", "data": PNG}}]}),
+        json!({"content": [{"b64_json": PNG}]}),
         json!({"images": [{"type": "image_url", "image_url": url}, part]}),
     ] {
         let (reply, _) = streamed(&[message.clone(), message]);
