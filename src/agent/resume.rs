@@ -19,12 +19,13 @@ pub(super) fn resume(open: &mut OpenSession, request: &Request) -> Option<State>
     if is_over {
         return Some(State::Done);
     }
-    let not_begun = open.take_not_begun();
-    if not_begun.is_empty() {
-        Some(State::Asking)
-    } else {
-        Some(State::AwaitingApproval(not_begun.into()))
+    let count = open.take_not_begun().len();
+    if count == 0 {
+        return Some(State::Asking);
     }
+    let mut calls = last_reply(&open.session)?.calls.clone();
+    let not_begun = calls.split_off(calls.len().saturating_sub(count));
+    Some(State::AwaitingApproval(not_begun.into()))
 }
 
 /// Whether the conversation ends with a complete answer.

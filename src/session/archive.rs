@@ -238,8 +238,8 @@ pub(crate) fn key_for(home: &Home, typed: &str) -> Result<String> {
 pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
     let keys = keys(home)?;
     let names: Vec<String> = keys.iter().map(|key| shown_key(key)).collect();
-    let is_meant = |(key, name): &(&String, &String)| *name == wanted || *key == wanted;
-    if let Some((key, _)) = keys.iter().zip(&names).find(is_meant) {
+    let is_meant = |key: &&String| **key == wanted || shown_key(key) == wanted;
+    if let Some(key) = keys.iter().find(is_meant) {
         return Ok(key.clone());
     }
     let known = names.iter().map(String::as_str);

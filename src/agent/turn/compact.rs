@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use super::Turn;
 use super::ask::Wanted;
 use crate::agent::history::{self, TOKEN};
+use crate::agent::loop_detector::LoopDetector;
 use crate::error::Result;
 use crate::message::{Message, Reply, Stop, Usage};
 use crate::provider::{ProviderError, rejected};
@@ -160,6 +161,8 @@ impl Turn<'_> {
             (_, _) => format!("{cut} messages summarized"),
         };
         history::forget_usage(&mut kept);
+        // What was dropped may be fetched again.
+        self.detector = LoopDetector::default();
         let session = &mut self.open.session;
         (session.summary, session.messages) = (summary, kept);
         if self.renew_as_it_is() {
