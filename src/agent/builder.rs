@@ -23,7 +23,7 @@ pub struct Builder {
     /// Files and sections of the system prompt. Default: empty.
     pub(crate) prompt: Prompt,
     tools: Registry,
-    /// Error of a tool that could not be added.
+    /// First error of a tool that could not be added.
     refused: Option<Error>,
 }
 
@@ -73,13 +73,15 @@ impl Builder {
     /// Adds a tool, which is offered to the model under the name in its spec.
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         let added = self.tools.add(tool);
-        self.note_refusal(added)
+        self.refused = self.refused.or(added.err());
+        self
     }
 
     /// Adds tools.
     pub fn tools(mut self, tools: Registry) -> Self {
         let added = self.tools.merge(tools);
-        self.note_refusal(added)
+        self.refused = self.refused.or(added.err());
+        self
     }
 
     /// Adds `subagent`: tasks for agents like this one with their own context, which run in parallel. They have its other
@@ -87,12 +89,6 @@ impl Builder {
     /// opinions, vary the task. Background tasks need [`Request::tasks`].
     pub fn subagents(self) -> Self {
         self.tool(subagent_tool(None))
-    }
-
-    /// Stores the first error for [`Builder::build`].
-    fn note_refusal(mut self, added: Result<()>) -> Self {
-        self.refused = self.refused.or(added.err());
-        self
     }
 
     /// Sets the calls that need the user's approval by [`Request::confirm`]: `writes`, `runs`, names of tools or `SERVER__*`.

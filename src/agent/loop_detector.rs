@@ -140,12 +140,12 @@ mod tests {
         for (calls, expected) in [
             ("look look look look", "..RS"),
             ("look=1 look=2 look=3 look=4", "...."),
-            ("look1 look2 look1 look2 look1 look2", "....RS"),
+            ("look1 look2 look1 look2 look1 look2", ".....R"),
             ("edit1 test edit2 test edit3 test edit4 test", "........"),
             // After something new, one more warning precedes the end.
             ("look look look edit1 look look look look", "..R...RS"),
             // Calls that take turns for ever.
-            ("edit1 look edit1 look edit1 look edit1", "...."),
+            ("edit1 look edit1 look edit1 look edit1", ".....RS"),
             // Waiting for something.
             (
                 "test test test test test test test test test test test",

@@ -144,7 +144,7 @@ impl History {
 /// Runs turns; see the module's description. Clones share the store, the models and the ledger.
 #[derive(Clone)]
 pub struct Agent {
-    models: Arc<dyn Models>,
+    pub(crate) models: Arc<dyn Models>,
     tools: Registry,
     offers: Vec<ToolOffer>,
     /// Weight of `offers`, in tokens.
@@ -218,10 +218,6 @@ impl Agent {
         let Response { output, error, .. } =
             self.run(&Request::new(question, "library_default"), &|_| ());
         error.map_or(Ok(output), Err)
-    }
-
-    pub(crate) fn models(&self) -> &dyn Models {
-        &*self.models
     }
 
     /// Returns the models for the next turn of a conversation.

@@ -227,16 +227,12 @@ impl Tasks {
     }
 
     fn add(&self, report: &TaskReport, cancel: &Cancel) -> Result<()> {
-        let mut state = self.lock();
-        let own = state
-            .open
-            .iter()
-            .filter(|task| task.report.session == report.session);
-        if own.count() >= MAX_OPEN {
+        if self.open(Some(&report.session)) >= MAX_OPEN {
             return Err(Error::failed(format!(
                 "{MAX_OPEN} background tasks of this conversation are open: wait for them"
             )));
         }
+        let mut state = self.lock();
         self.0.sink.keep(report)?;
         state.open.push(OpenTask {
             report: report.clone(),

@@ -143,7 +143,7 @@ impl Repl {
         if self.model.is_empty() {
             self.agent.models_for(&self.session)
         } else {
-            self.agent.models().choose(&self.model, None)
+            self.agent.models.choose(&self.model, None)
         }
     }
 

@@ -49,7 +49,7 @@ impl Turn<'_> {
         let stored = &self.open.session.messages;
         self.prompt
             .set_summary(self.open.session.summary.as_deref());
-        let filtered = agent.filter.as_ref().map(|filter| filter(stored.clone()));
+        let filtered;
         let (system, messages, tools, base, cancel) = match wanted {
             Wanted::Summary(messages) => {
                 let (length, base) = (SUMMARIZE.len(), SUMMARIZE.len() as u64 / TOKEN);
@@ -57,6 +57,7 @@ impl Turn<'_> {
                 (system, messages, &[][..], base, self.shared.cancel)
             }
             Wanted::Step | Wanted::Words => {
+                filtered = agent.filter.as_ref().map(|filter| filter(stored.clone()));
                 let messages = filtered.as_deref().unwrap_or(stored);
                 let (system, tools) = (self.prompt.system(), &agent.offers[..]);
                 (system, messages, tools, self.base(), &self.asking)

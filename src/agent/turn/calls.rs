@@ -2,6 +2,7 @@
 //! order. Each call gets one result.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Instant, SystemTime};
@@ -20,6 +21,7 @@ use crate::paths::TELEGRAM;
 use crate::session::versions::Versions;
 use crate::session::{OpenSession, Record, Session, Values};
 use crate::storage::Durability;
+use crate::sync;
 use crate::text::{millis, to_single_line};
 use crate::tool::pages::Pages;
 use crate::tool::{Audience, Call, CallContext, ToolOutput};
@@ -40,7 +42,7 @@ pub(super) struct Calls {
     /// Named values of the conversation.
     values: Values,
     pages: Pages,
-    shown: Shown,
+    shown: Mutex<Shown>,
     /// Whether the model must answer after these calls.
     pub are_last: bool,
     /// Number of tokens at which the reply was cut off, if it was.
@@ -54,12 +56,12 @@ pub(super) struct Calls {
 }
 
 /// A call that may run, or the reason why not.
-struct Admitted<'a> {
-    call: Call<'a>,
+pub(super) struct Admitted<'a> {
+    pub call: Call<'a>,
     /// Reason, worded for the model.
-    refused: Option<String>,
+    pub refused: Option<String>,
     /// The user allowed the call after seeing its changes.
-    is_approved: bool,
+    pub is_approved: bool,
 }
 
 impl Calls {
@@ -159,7 +161,7 @@ impl Calls {
             }),
         };
         // Limits the result now, because the results of parallel calls remain in memory until the first call has ended.
-        self.shown.limit(&mut result);
+        sync::lock(&self.shown).limit(&mut result);
         if !result.is_error && !admitted.is_approved && !view.diff.is_empty() {
             (turn.events)(Event::FileDiff(view.diff));
         }
@@ -198,23 +200,6 @@ impl Turn<'_> {
         together.max(1)
     }
 
-    /// Runs calls together that need no approval. Appends each result as soon as the earlier ones are appended. If the last
-    /// call of the reply is included, all results are on disk when this returns.
-    pub(super) fn run_together(&mut self, calls: &[ToolCall], is_last: bool) -> Result<()> {
-        let batch: Vec<Admitted> = calls.iter().map(|call| self.admit(call)).collect();
-        self.run_batch(&batch, is_last)
-    }
-
-    /// Asks the user about a call, and runs it if they agree.
-    pub(super) fn run_if_approved(&mut self, call: &ToolCall, is_last: bool) -> Result<()> {
-        let mut admitted = self.admit(call);
-        if admitted.refused.is_none() {
-            admitted.refused = self.ask_about(&admitted.call)?;
-            admitted.is_approved = admitted.refused.is_none();
-        }
-        self.run_batch(&[admitted], is_last)
-    }
-
     /// Sends a file of the workspace to the turn's chat, as the model would.
     pub(in crate::agent) fn send_file(&self, path: &str) {
         let Shared { agent, request, .. } = self.shared;
@@ -232,7 +217,7 @@ impl Turn<'_> {
         }
     }
 
-    fn admit<'c>(&mut self, raw: &'c ToolCall) -> Admitted<'c>
+    pub(super) fn admit<'c>(&mut self, raw: &'c ToolCall) -> Admitted<'c>
     where
         Self: 'c,
     {
@@ -251,7 +236,9 @@ impl Turn<'_> {
         }
     }
 
-    fn run_batch(&mut self, batch: &[Admitted], is_last: bool) -> Result<()> {
+    /// Runs calls together. Appends each result as soon as the earlier ones are appended. If the last call of the reply is
+    /// included, all results are on disk when this returns.
+    pub(super) fn run_batch(&mut self, batch: &[Admitted], is_last: bool) -> Result<()> {
         if self.calls.said.is_none() {
             self.calls.said = Some(said(&self.open.session.messages));
             self.keep_versions();
@@ -309,7 +296,7 @@ impl Turn<'_> {
 
     /// Asks the user about a call, and waits without a limit. Returns why it must not run, if it must not. The question is stored
     /// first, so that a resumed turn asks again and runs each call only once.
-    fn ask_about(&mut self, call: &Call) -> Result<Option<String>> {
+    pub(super) fn ask_about(&mut self, call: &Call) -> Result<Option<String>> {
         let (turn, tool, open) = (self.shared, call.name(), &mut self.open);
         let Some(confirm) = &turn.request.confirm else {
             self.calls.unasked = Some(tool.to_owned());

@@ -20,13 +20,13 @@ use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, Stop, ToolCall, User, UserKind};
+use crate::provider::Chain;
 use crate::provider::chain::Choice;
-use crate::provider::{Chain, ProviderError};
 use crate::session::{MemoryStore, OpenSession, Record, Store};
 use crate::storage::Durability;
 use crate::text::{has_text, millis, rfc3339};
 use ask::Wanted;
-use calls::{Calls, is_complete};
+use calls::{Admitted, Calls, is_complete};
 use end::{end_of, judge, stop_of};
 
 /// Notice to the user while another process has locked the conversation.
@@ -80,7 +80,6 @@ pub(super) struct Turn<'a> {
     prompt: SystemPrompt,
     calls: Calls,
     detector: LoopDetector,
-    state: State,
     /// Whether the turn before failed, so that a host may refuse the history instead of the message.
     follows_failure: bool,
     /// Whether the conversation in memory lacks messages that no stored summary replaces. It must not replace the stored one.
@@ -147,7 +146,7 @@ impl Agent {
         };
         agent.with_turn(request, &|_| (), |shared, open| {
             let mut response = Response::default();
-            let mut turn = Turn::begin(shared, open, None, &mut response)?;
+            let mut turn = Turn::begin(shared, open, false, &mut response)?;
             let body = turn.with_request(Wanted::Step, |request| {
                 let first = shared.chain.first();
                 first.map_or(String::new(), |first| {
@@ -211,9 +210,15 @@ fn run_turn(shared: Shared, mut open: OpenSession, response: &mut Response) -> R
     if resumed == Some(State::Done) {
         return end_of(&open.session);
     }
-    let mut turn = Turn::begin(shared, open, resumed, response)?;
-    while turn.state != State::Done {
-        turn.step()?;
+    let mut turn = Turn::begin(shared, open, resumed.is_some(), response)?;
+    let mut state = resumed.unwrap_or(State::Asking);
+    while state != State::Done {
+        state = match state {
+            State::Asking => turn.ask_model()?,
+            State::Running(calls) => turn.run_calls(calls)?,
+            State::AwaitingApproval(calls) => turn.ask_user(calls)?,
+            State::Done => State::Done,
+        };
     }
     Ok(turn.ended)
 }
@@ -230,11 +235,11 @@ impl Shared<'_> {
 }
 
 impl<'a> Turn<'a> {
-    /// Starts with the request's message, or continues from the state of a turn that already has it.
+    /// Starts with the request's message, or continues a turn that already has it.
     fn begin(
         shared: Shared<'a>,
         open: OpenSession,
-        resumed: Option<State>,
+        is_resumed: bool,
         response: &'a mut Response,
     ) -> Result<Self> {
         let Shared { agent, request, .. } = shared;
@@ -250,7 +255,6 @@ impl<'a> Turn<'a> {
             prompt,
             calls: Calls::new(&open.session),
             detector: LoopDetector::default(),
-            state: State::Asking,
             follows_failure: open.session.ended == Some(TurnStop::Error),
             is_shortened: false,
             empty_answers: 0,
@@ -262,29 +266,15 @@ impl<'a> Turn<'a> {
             open,
             response,
         };
-        match resumed {
-            Some(state) => {
-                turn.state = state;
-                shared.budget.restore(calls_used(&turn.open.session));
-            }
-            None => {
-                turn.give_up_calls()?;
-                turn.append_user_message()?;
-            }
+        if is_resumed {
+            shared.budget.restore(calls_used(&turn.open.session));
+        } else {
+            turn.give_up_calls()?;
+            turn.append_user_message()?;
         }
         turn.apply_message_limit();
         history::drop_old_images(&mut turn.open.session.messages);
         Ok(turn)
-    }
-
-    fn step(&mut self) -> Result<()> {
-        self.state = match std::mem::replace(&mut self.state, State::Done) {
-            State::Asking => self.ask_model()?,
-            State::Running(calls) => self.run_calls(calls)?,
-            State::AwaitingApproval(calls) => self.ask_user(calls)?,
-            State::Done => State::Done,
-        };
-        Ok(())
     }
 
     /// Returns why the model may only answer in words, if so.
@@ -292,14 +282,6 @@ impl<'a> Turn<'a> {
     /// # Errors
     /// Returns why it must not be asked.
     fn permit(&self) -> Result<Option<Error>> {
-        let Shared { cancel, chain, .. } = self.shared;
-        match cancel.reason() {
-            Some(CancelReason::Deadline) => return Err(cancel.timed_out()),
-            Some(why @ CancelReason::Stopped) => {
-                return Err(ProviderError::Cancelled(why).into_error(chain.first_name()));
-            }
-            None => {}
-        }
         if self.cuts == MOST_CUTS {
             let what = format!("{MOST_CUTS} replies in a row were cut off within their tool calls");
             let hint = "allow more with --max-tokens, or ask for less at once";
@@ -429,15 +411,21 @@ impl<'a> Turn<'a> {
             return Ok(State::AwaitingApproval(calls));
         }
         let count = self.parallel(&calls);
-        let batch: Vec<ToolCall> = calls.drain(..count).collect();
-        self.run_together(&batch, calls.is_empty())?;
+        let together: Vec<ToolCall> = calls.drain(..count).collect();
+        let batch: Vec<Admitted> = together.iter().map(|call| self.admit(call)).collect();
+        self.run_batch(&batch, calls.is_empty())?;
         Ok(State::Running(calls))
     }
 
-    /// Asks the user about the first call. The stored question tells a resumed turn that these calls have not begun.
+    /// Asks the user about the first call, and runs it if they agree. The stored question tells a resumed turn that these calls have not begun.
     fn ask_user(&mut self, mut calls: VecDeque<ToolCall>) -> Result<State> {
         if let Some(call) = calls.pop_front() {
-            self.run_if_approved(&call, calls.is_empty())?;
+            let mut admitted = self.admit(&call);
+            if admitted.refused.is_none() {
+                admitted.refused = self.ask_about(&admitted.call)?;
+                admitted.is_approved = admitted.refused.is_none();
+            }
+            self.run_batch(&[admitted], calls.is_empty())?;
         }
         Ok(State::Running(calls))
     }
