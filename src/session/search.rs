@@ -19,7 +19,7 @@ const MAX_READ: u64 = 64 << 20;
 const MOST_FOUND: usize = 5;
 
 /// A conversation that contains all the words.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Found {
     pub key: String,
     /// Time of its last message, as RFC 3339 in UTC.
@@ -35,11 +35,11 @@ pub(crate) struct Found {
 /// Returns the conversations that contain all the words, ignoring case, the last used first, and one sentence for each part
 /// that was not read.
 pub(crate) fn search(home: &Home, words: &[String]) -> Result<(Vec<Found>, Vec<String>)> {
-    Ok(find(archive::by_time(home)?, words))
+    Ok(find(archive::by_time(home)?, words, ""))
 }
 
 /// Searches earlier messages for the model: in the newest conversations of the terminal, or else only in this chat's own, so
-/// that other people's messages remain private. Excludes the live segment of this chat's own, which the model sees.
+/// that other people's messages remain private. The running turn is excluded.
 pub(crate) fn search_past(
     home: &Home,
     words: &[String],
@@ -48,17 +48,20 @@ pub(crate) fn search_past(
     let own = session_name(&origin.channel, &origin.chat)?;
     let mut segments = archive::by_time(home)?;
     segments.retain(|segment| match origin.channel.as_str() {
-        _ if segment.key == own => segment.part != Part::Live,
         CLI => archive::is_of_cli(&segment.key),
-        _ => false,
+        _ => segment.key == own,
     });
-    let (mut found, unread) = find(segments, words);
+    let (mut found, unread) = find(segments, words, &own);
     found.truncate(MOST_FOUND);
     Ok((found, unread))
 }
 
-/// Searches these segments, the newest first.
-fn find(segments: Vec<StoredSegment>, words: &[String]) -> (Vec<Found>, Vec<String>) {
+/// Searches these segments, the newest first, but not the last turn of the conversation `running`.
+fn find(
+    segments: Vec<StoredSegment>,
+    words: &[String],
+    running: &str,
+) -> (Vec<Found>, Vec<String>) {
     let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
     let mut all: BTreeMap<String, Found> = BTreeMap::new();
     let (mut unread, mut bytes) = (Vec::new(), 0);
@@ -78,7 +81,7 @@ fn find(segments: Vec<StoredSegment>, words: &[String]) -> (Vec<Found>, Vec<Stri
             unread.push(format!("only the newest {most} MB were searched"));
             break;
         }
-        if let Err(e) = found.read(&segment, &words) {
+        if let Err(e) = found.read(&segment, &words, running) {
             unread.push(format!("not searched: {}", e.message));
         }
     }
@@ -89,9 +92,11 @@ fn find(segments: Vec<StoredSegment>, words: &[String]) -> (Vec<Found>, Vec<Stri
 }
 
 impl Found {
-    /// Looks for the words in a segment.
-    fn read(&mut self, segment: &StoredSegment, words: &[String]) -> Result<()> {
+    /// Looks for the words in a segment, but not in the last turn of the conversation `running`.
+    fn read(&mut self, segment: &StoredSegment, words: &[String], running: &str) -> Result<()> {
+        let is_running = segment.part == Part::Live && segment.key == running;
         let is_newest = self.last.is_empty();
+        let mut before_turn = self.clone();
         for entry in entries(&segment.path)? {
             let entry = entry?;
             let Item::Message(message) = &entry.item else {
@@ -99,6 +104,9 @@ impl Found {
             };
             if entry.is_undone {
                 continue;
+            }
+            if is_running && message.is_question() {
+                before_turn = self.clone();
             }
             if is_newest && !entry.time.is_empty() {
                 self.last.clone_from(&entry.time);
@@ -110,6 +118,9 @@ impl Found {
                 Message::System(_) => continue,
             };
             text.lines().for_each(|line| self.look_at(line, words));
+        }
+        if is_running {
+            *self = before_turn;
         }
         Ok(())
     }

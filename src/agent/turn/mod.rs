@@ -321,8 +321,9 @@ impl<'a> Turn<'a> {
             let (asking, hook) = self.shared.cancel.follower();
             (self.asking, self.asking_hook) = (asking, Some(hook));
         }
-        // A later message gets a separate turn with all steps.
-        if wanted == Wanted::Step && self.response.steps < agent.limits.max_steps.div_ceil(2) {
+        // A later message gets a separate turn with all steps, and so does one after a stop.
+        let is_early = self.response.steps < agent.limits.max_steps.div_ceil(2);
+        if wanted == Wanted::Step && is_early && self.shared.cancel.reason().is_none() {
             self.take_steering()?;
         }
         let mut reply = match self.ask_with_room(wanted) {
