@@ -224,7 +224,8 @@ impl Store for FileStore {
         };
         all.truncate(from);
         all.extend(lines.into_owned());
-        let old = media::names_in(&live)?;
+        // Of a log that has grown too large to be read, the media remain.
+        let old = media::names_in(&live).unwrap_or_default();
         let renewed = journal.renew(all.clone());
         renewed.map_err(|e| self.home.hinted(e))?;
         media::remove(&live, old.iter().map(String::as_str), &all);
