@@ -149,7 +149,7 @@ mod worker;
 
 pub use agent::{
     Agent, Budget, Builder, Cancel, CancelReason, Confirm, Decision, History, Hook, Limits,
-    PendingCall, ReceivedMessage, Request, Steering, TaskReport, Tasks, count_tokens, fill,
+    PendingCall, ReceivedMessage, Request, Steering, TaskReport, Tasks, fill,
 };
 pub use app::App as Home;
 pub use bus::{

@@ -3,46 +3,58 @@
 use std::sync::Arc;
 
 use super::prompt::Prompt;
-use super::{Agent, Filter, History, Limits, Models, Request};
+use super::{Agent, History, Limits, Models, Request};
 use crate::error::{Error, Result};
-use crate::message::{Message, User};
-use crate::paths::Home;
+use crate::message::Message;
 use crate::provider::Provider;
 use crate::provider::chain::Chain;
 use crate::redact::Redactor;
 use crate::session::{MemoryStore, Session, Store};
 use crate::tool::subagent::subagent_tool;
 use crate::tool::{Function, Registry};
-use crate::usage::Ledger;
-use crate::worker::Workers;
 
 /// Collects the parts of an [`Agent`].
-#[derive(Default)]
 pub struct Builder {
+    /// The agent, as far as it is built.
+    pub(crate) agent: Agent,
     pub(crate) chain: Chain,
     /// Models to use instead of the chain.
     pub(crate) models: Option<Arc<dyn Models>>,
     /// Files and sections of the system prompt. Default: empty.
     pub(crate) prompt: Prompt,
-    /// Removes secrets from tool results and errors.
-    pub(crate) redactor: Redactor,
-    /// Calls that need the user's approval; see [`crate::tool::Call::needs_approval`].
-    pub(crate) confirm: Vec<String>,
-    /// Checks and records each model request.
-    pub(crate) ledger: Option<Arc<Ledger>>,
-    /// Workers that store the pictures of models in the workspace.
-    pub(crate) workers: Option<Arc<Workers>>,
-    /// Home for earlier versions of files, and the key prefix of conversations whose user may undo turns.
-    pub(crate) undo_in: Option<(Home, &'static str)>,
     tools: Registry,
-    /// Error of a tool that could not be added.
+    /// First error of a tool that could not be added.
     refused: Option<Error>,
-    store: Option<Arc<dyn Store>>,
-    limits: Limits,
-    history: History,
-    whole_replies: bool,
-    filter: Option<Arc<Filter>>,
-    without_times: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            agent: Agent {
+                models: Arc::new(Arc::new(Chain::default())),
+                tools: Registry::default(),
+                offers: Vec::new(),
+                offers_weight: 0,
+                store: Arc::new(MemoryStore::default()),
+                prompt: Arc::default(),
+                limits: Limits::default(),
+                history: History::default(),
+                stream: true,
+                filter: None,
+                redactor: Redactor::default(),
+                is_subagent: false,
+                confirm: Arc::default(),
+                ledger: None,
+                undo_in: None,
+                workers: None,
+            },
+            chain: Chain::default(),
+            models: None,
+            prompt: Prompt::default(),
+            tools: Registry::default(),
+            refused: None,
+        }
+    }
 }
 
 impl Builder {
@@ -61,13 +73,15 @@ impl Builder {
     /// Adds a tool, which is offered to the model under the name in its spec.
     pub fn tool(mut self, tool: Function) -> Self {
         let added = self.tools.add(tool);
-        self.note_refusal(added)
+        self.refused = self.refused.or(added.err());
+        self
     }
 
     /// Adds tools.
     pub fn tools(mut self, tools: Registry) -> Self {
         let added = self.tools.merge(tools);
-        self.note_refusal(added)
+        self.refused = self.refused.or(added.err());
+        self
     }
 
     /// Adds `subagent`: tasks for agents like this one with their own context, which run in parallel. They have its other
@@ -77,22 +91,16 @@ impl Builder {
         self.tool(subagent_tool(None))
     }
 
-    /// Stores the first error for [`Builder::build`].
-    fn note_refusal(mut self, added: Result<()>) -> Self {
-        self.refused = self.refused.or(added.err());
-        self
-    }
-
     /// Sets the calls that need the user's approval by [`Request::confirm`]: `writes`, `runs`, names of tools or `SERVER__*`.
     /// Without a user to ask, such calls are refused. Replaces earlier names; default: empty.
     pub fn confirm(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.confirm = names.into_iter().map(Into::into).collect();
+        self.agent.confirm = names.into_iter().map(Into::into).collect();
         self
     }
 
     /// Sets the store of conversations. Default: in memory.
     pub fn store(mut self, store: impl Store + 'static) -> Self {
-        self.store = Some(Arc::new(store));
+        self.agent.store = Arc::new(store);
         self
     }
 
@@ -109,95 +117,46 @@ impl Builder {
 
     /// Sets the limits of one turn. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.agent.limits = limits;
         self
     }
 
     /// Sets how much of a conversation is sent to the model. Default: [`History::default`].
     pub fn history(mut self, history: History) -> Self {
-        self.history = history;
+        self.agent.history = history;
         self
     }
 
     /// Sets whether to request replies piece by piece. Default: true.
     pub fn stream(mut self, stream: bool) -> Self {
-        self.whole_replies = !stream;
+        self.agent.stream = stream;
         self
     }
 
-    /// Sets whether the model sees the time of the user's messages, which is prepended to each text in brackets, as in
-    /// [`User::time`] or `local_time`. It is unchanged in later requests, so that hosts can cache them. Default: true.
-    pub fn times(mut self, shown: bool) -> Self {
-        self.without_times = !shown;
-        self
-    }
-
-    /// Sets a filter of the messages in each request; stored messages are unchanged.
+    /// Sets a filter of the messages in each request; stored messages are unchanged. The model sees the time of a message in
+    /// brackets before its text, unless the filter empties [`User::time`](crate::User::time) and `local_time`.
     pub fn history_filter(
         mut self,
         filter: impl Fn(Vec<Message>) -> Vec<Message> + Send + Sync + 'static,
     ) -> Self {
-        self.filter = Some(Arc::new(filter));
+        self.agent.filter = Some(Arc::new(filter));
         self
     }
 
     /// # Errors
     /// Returns an error without a provider, and errors of [`Registry::add`] for a tool.
-    pub fn build(self) -> Result<Agent> {
-        let models = match self.models {
+    pub fn build(mut self) -> Result<Agent> {
+        self.agent.models = match self.models {
             Some(models) => models,
             None if self.chain.first().is_none() => {
                 return Err(Error::failed("an agent needs a provider"));
             }
-            None => Arc::new(Arc::new(self.chain.known_to(&self.redactor))),
+            None => Arc::new(Arc::new(self.chain.known_to(&self.agent.redactor))),
         };
         if let Some(e) = self.refused {
             return Err(e);
         }
-        let filter = if self.without_times {
-            Some(without_times(self.filter))
-        } else {
-            self.filter
-        };
-        let agent = Agent {
-            models,
-            tools: Registry::default(),
-            offers: Vec::new(),
-            offers_weight: 0,
-            store: self
-                .store
-                .unwrap_or_else(|| Arc::new(MemoryStore::default())),
-            prompt: Arc::new(self.prompt),
-            limits: self.limits,
-            history: self.history,
-            stream: !self.whole_replies,
-            filter,
-            redactor: self.redactor,
-            is_subagent: false,
-            confirm: self.confirm.into(),
-            ledger: self.ledger,
-            undo_in: self.undo_in,
-            workers: self.workers,
-        };
-        Ok(agent.with_tools(self.tools))
+        self.agent.prompt = Arc::new(self.prompt);
+        Ok(self.agent.with_tools(self.tools))
     }
-}
-
-/// Extends a filter to remove the times of messages.
-fn without_times(filter: Option<Arc<Filter>>) -> Arc<Filter> {
-    let untimed = |message| match message {
-        Message::User(user) => Message::User(User {
-            time: String::new(),
-            local_time: String::new(),
-            ..user
-        }),
-        message => message,
-    };
-    Arc::new(move |messages| {
-        let messages = match &filter {
-            Some(filter) => filter(messages),
-            None => messages,
-        };
-        messages.into_iter().map(untimed).collect()
-    })
 }

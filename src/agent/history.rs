@@ -14,8 +14,6 @@ pub(super) const TOKEN: u64 = 3;
 const IMAGE: u64 = 1600;
 /// Tokens of the framing of a message.
 const FRAMING: u64 = 4;
-/// End of the line that replaces a result.
-const DROPPED: &str = "dropped to save room";
 /// Maximum size of tool results that are never replaced, in bytes.
 const WORTH_A_STUB: usize = 200;
 /// Maximum size of a call's arguments and of a result in a transcript, in bytes.
@@ -117,7 +115,7 @@ pub(super) fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) 
                 let name = call.map_or("a tool", |call| &call.name);
                 let images: u64 = result.images.iter().map(Media::bytes).sum();
                 let bytes = result.content.len() as u64 + images;
-                result.content = format!("[result of {name}, {bytes} bytes, {DROPPED}]");
+                result.content = format!("[result of {name}, {bytes} bytes, dropped to save room]");
                 result.images.clear();
                 saved += before.saturating_sub(weight_of(message));
                 stubbed += 1;
@@ -126,19 +124,6 @@ pub(super) fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) 
         }
     }
     stubbed
-}
-
-/// Whether the result of a call has been dropped from the conversation.
-pub(super) fn has_lost_result(messages: &[Message], id: &str) -> bool {
-    let is_dropped = |message: &Message| match message {
-        Message::ToolResult(result) if result.call_id == id => {
-            Some(result.content.ends_with(&format!("{DROPPED}]")))
-        }
-        // The call is running.
-        Message::Assistant(reply) if reply.calls.iter().any(|call| call.id == id) => Some(false),
-        _ => None,
-    };
-    messages.iter().rev().find_map(is_dropped).unwrap_or(true)
 }
 
 pub(super) fn is_result(message: &Message) -> bool {
@@ -273,7 +258,7 @@ fn transcript(message: &Message) -> String {
     }
 }
 
-fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+pub(super) fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     match clip(text, most) {
         shown if shown.len() < text.len() => format!("{shown} [...]").into(),
         _ => text.into(),

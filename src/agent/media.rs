@@ -1,6 +1,5 @@
 //! Limits the images and other media that the tools of a turn may show, and keeps pictures that a model made.
 
-use std::sync::Mutex;
 use std::time::SystemTime;
 
 use base64::Engine as _;
@@ -10,16 +9,12 @@ use super::turn::{Shared, Turn};
 use crate::bus::Event;
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_IMAGES, MAX_MEDIA};
 use crate::message::{Media, MediaKind, Reply, ToolResult};
-use crate::sync;
 use crate::text::{clip, rfc3339, size};
 use crate::worker::protocol::{FileAction, FileJob, Reply as Kept};
 
 /// Media shown by the tools of a turn.
 #[derive(Default)]
-pub(super) struct Shown(Mutex<Count>);
-
-#[derive(Default)]
-struct Count {
+pub(super) struct Shown {
     files: usize,
     /// Size in base64, because media remain in memory and are sent with every request for several turns.
     bytes: usize,
@@ -27,13 +22,9 @@ struct Count {
 
 impl Shown {
     /// Replaces media beyond a limit by an explanation.
-    pub(super) fn limit(&self, result: &mut ToolResult) {
-        if result.images.is_empty() {
-            return;
-        }
-        let mut count = sync::lock(&self.0);
+    pub(super) fn limit(&mut self, result: &mut ToolResult) {
         let content = &mut result.content;
-        result.images.retain(|media| match count.admit(media) {
+        result.images.retain(|media| match self.admit(media) {
             Ok(()) => true,
             Err(why) => {
                 content.push_str(&format!("\n{}", media.replacement(&why)));
@@ -41,9 +32,7 @@ impl Shown {
             }
         });
     }
-}
 
-impl Count {
     /// Counts one more file, or returns why it is not shown.
     fn admit(&mut self, media: &Media) -> Result<(), String> {
         let most = match media.kind() {

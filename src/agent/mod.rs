@@ -39,11 +39,11 @@ pub use task::{TaskReport, Tasks};
 use crate::bus::Response;
 pub use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Result};
-use crate::message::{Message, User};
+use crate::message::Message;
 use crate::paths::Home;
-use crate::provider::{self, Chain, Retry, ToolOffer};
+use crate::provider::{Chain, Retry, ToolOffer};
 use crate::redact::Redactor;
-use crate::session::{self, Durability, OpenSession, Record, Session, SessionInfo, Store};
+use crate::session::{self, OpenSession, Record, Session, SessionInfo, Store};
 use crate::tool::{Registry, ToolSpec};
 pub use crate::usage::Budget;
 use crate::usage::Ledger;
@@ -144,7 +144,7 @@ impl History {
 /// Runs turns; see the module's description. Clones share the store, the models and the ledger.
 #[derive(Clone)]
 pub struct Agent {
-    models: Arc<dyn Models>,
+    pub(crate) models: Arc<dyn Models>,
     tools: Registry,
     offers: Vec<ToolOffer>,
     /// Weight of `offers`, in tokens.
@@ -155,12 +155,17 @@ pub struct Agent {
     history: History,
     stream: bool,
     filter: Option<Arc<Filter>>,
-    redactor: Redactor,
+    /// Removes secrets from tool results and errors.
+    pub(crate) redactor: Redactor,
     is_subagent: bool,
-    confirm: Arc<[String]>,
-    ledger: Option<Arc<Ledger>>,
-    undo_in: Option<(Home, &'static str)>,
-    workers: Option<Arc<Workers>>,
+    /// Calls that need the user's approval; see [`crate::tool::Call::needs_approval`].
+    pub(crate) confirm: Arc<[String]>,
+    /// Checks and records each model request.
+    pub(crate) ledger: Option<Arc<Ledger>>,
+    /// Home for earlier versions of files, and the key prefix of conversations whose user may undo turns.
+    pub(crate) undo_in: Option<(Home, &'static str)>,
+    /// Workers that store the pictures of models in the workspace.
+    pub(crate) workers: Option<Arc<Workers>>,
 }
 
 /// Chooses or changes the messages of each request; stored messages are unchanged.
@@ -215,10 +220,6 @@ impl Agent {
         error.map_or(Ok(output), Err)
     }
 
-    pub(crate) fn models(&self) -> &dyn Models {
-        &*self.models
-    }
-
     /// Returns the models for the next turn of a conversation.
     pub(crate) fn models_for(&self, session: &str) -> Result<TurnModels> {
         // An unreadable conversation is reported by its turn.
@@ -237,56 +238,6 @@ impl Agent {
         let (calls, tokens) = (self.limits.max_calls, self.limits.budget_tokens);
         let budget = Budget::new(self.ledger.clone(), session, channel);
         Arc::new(budget.limited(calls, tokens))
-    }
-
-    /// Returns the redactor of known secrets.
-    pub(crate) fn redactor(&self) -> &Redactor {
-        &self.redactor
-    }
-
-    /// Returns the first request of a turn, as JSON for people to read. Sends and stores nothing.
-    ///
-    /// # Errors
-    /// Returns an error if the conversation cannot be read.
-    pub fn preview(&self, request: &Request) -> Result<String> {
-        let mut session = match &request.history {
-            Some(history) => OpenSession::with_history(&request.session, history)?.session,
-            None => Session::peek(&*self.store, &request.session)?,
-        };
-        session.close_turn();
-        let mut messages = std::mem::take(&mut session.messages);
-        let now = SystemTime::now();
-        let held = self.prompt.hold_workspace();
-        messages.push(Message::User(User {
-            notes: self.prompt.notes(now, &held).0,
-            ..request.message(&self.prompt, now)
-        }));
-        if self.history.limit > 0 {
-            messages.drain(..history::newest(&messages, self.history.limit));
-        }
-        history::drop_old_images(&mut messages);
-        if let Some(filter) = &self.filter {
-            messages = filter(messages);
-        }
-        let mut prompt = self.prompt.build(&self.tools, &session, request, &held)?;
-        prompt.set_summary(session.summary.as_deref());
-        let models = self
-            .models
-            .choose(&request.model, session.model.as_deref())?;
-        let Some(first) = models.chain.first() else {
-            return Ok(String::new());
-        };
-        let body = first.preview(&provider::Request {
-            system: prompt.system(),
-            messages: &history::alternating(&messages),
-            tools: &self.offers,
-            withheld: false,
-            stream: self.stream,
-            sampling: &request.sampling,
-            input_tokens: 0,
-            cancel: &request.cancel,
-        });
-        Ok(self.redactor.redact(format!("{body:#}")))
     }
 
     /// Lists all conversations of the store by last use, newest first, without locking them.
@@ -346,9 +297,7 @@ impl Agent {
     /// [`Store::write`].
     pub fn set(&self, key: &str, name: &str, value: impl Into<Value>) -> Result<()> {
         let value = value.into();
-        let record = [Record::Value(name, &value)];
-        self.open(key)?
-            .append(&record, Durability::Now, SystemTime::now())
+        self.open(key)?.store(&[Record::Value(name, &value)])
     }
 
     /// Removes a named value of a conversation.
@@ -423,16 +372,4 @@ impl Agent {
 pub fn fill<'t>(template: &'t str, values: &BTreeMap<&str, &'t str>) -> Result<String> {
     let filled = crate::text::fill(template, |name| values.get(name).copied());
     filled.map_err(|name| Error::usage(format!("the template needs a value for {name}")))
-}
-
-/// Estimates the tokens of these messages and tools in a request. It counts three bytes per token, which overestimates most
-/// texts; only the host can count exactly. Compaction uses this estimate.
-pub fn count_tokens(messages: &[Message], tools: &[ToolSpec]) -> u64 {
-    let offer = |spec: &ToolSpec| ToolOffer {
-        name: spec.name.clone(),
-        description: spec.description.clone(),
-        schema: spec.schema.clone(),
-    };
-    history::weight(messages)
-        + history::weight_of_offers(&tools.iter().map(offer).collect::<Vec<_>>())
 }

@@ -58,25 +58,6 @@ pub(crate) struct PromptFiles {
     pub local_time: LocalTime,
 }
 
-/// Notes and workspace of a turn, opened once at its beginning. `None` if they are missing.
-pub(super) struct HeldWorkspace {
-    notes: Result<Option<Dir>>,
-    /// Folder where tools work, unless that is the workspace of the home.
-    elsewhere: Result<Option<Dir>>,
-}
-
-/// Reads something in an opened folder; `None` if it or the folder is missing.
-fn in_dir<T>(
-    dir: &Result<Option<Dir>>,
-    read: impl FnOnce(&Dir) -> Result<Option<T>>,
-) -> Result<Option<T>> {
-    match dir {
-        Ok(Some(dir)) => read(dir),
-        Ok(None) => Ok(None),
-        Err(e) => Err(e.clone()),
-    }
-}
-
 /// A system prompt.
 #[derive(Default)]
 pub(super) struct SystemPrompt {
@@ -85,6 +66,8 @@ pub(super) struct SystemPrompt {
     mark: usize,
     /// End of the part that does not depend on the conversation.
     base_len: usize,
+    /// End of today's and yesterday's notes, for the newest user message only.
+    pub notes: String,
     /// Problems with files of the prompt.
     pub warnings: Vec<String>,
 }
@@ -114,18 +97,6 @@ impl Prompt {
             .map_or(String::new(), |files| (files.local_time)(now))
     }
 
-    /// Opens the notes and the workspace for one turn.
-    pub(super) fn hold_workspace(&self) -> HeldWorkspace {
-        let opened = |grant: &Grant| grant.open().map(|held| held.map(Dir::from));
-        let files = self.files.as_ref();
-        let notes = files.and_then(|files| files.notes.as_ref());
-        let elsewhere = files.filter(|files| !files.is_own_workspace);
-        HeldWorkspace {
-            notes: notes.map_or(Ok(None), opened),
-            elsewhere: elsewhere.map_or(Ok(None), |files| opened(&files.workspace)),
-        }
-    }
-
     /// Builds the prompt of one turn. Leaves out missing files, and reports broken ones of the workspace.
     ///
     /// # Errors
@@ -135,7 +106,7 @@ impl Prompt {
         tools: &Registry,
         session: &Session,
         request: &Request,
-        held: &HeldWorkspace,
+        now: SystemTime,
     ) -> Result<SystemPrompt> {
         let mut prompt = SystemPrompt::default();
         if let Some(files) = &self.files {
@@ -146,60 +117,74 @@ impl Prompt {
         }
         prompt.mark = prompt.text.len();
         if let Some(files) = &self.files {
-            let guidance = in_dir(&held.elsewhere, |dir| dir.read_untrusted(GUIDANCE));
-            let guidance = guidance.map(Option::unwrap_or_default);
-            let workspace = &files.workspace.path;
-            match guidance.map(|text| bounded(&text, SHOWN_OF_GUIDANCE, "read_file shows them")) {
-                Ok(shown) if shown.is_empty() => {}
-                Ok(shown) => {
-                    let about = format!("{ABOUT_GUIDANCE}\n{shown}");
-                    prompt.section("AGENTS.md OF THE WORKSPACE", &about);
-                }
-                Err(e) => prompt.warnings.push(left_out(workspace, GUIDANCE, &e)),
-            }
-            let user = ("USER PREFERENCES", "USER.md", SHOWN_OF_USER);
-            let memory = ("MEMORY", "MEMORY.md", SHOWN_OF_MEMORY);
-            for (title, name, most) in [user, memory] {
-                let reader = match name {
-                    "USER.md" => "read_file shows them",
-                    _ => "the memory tool shows them",
-                };
-                match in_dir(&held.notes, |dir| dir.read_untrusted(name)) {
-                    Ok(text) => {
-                        prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader));
-                    }
-                    // A directory that cannot be opened is told once.
-                    Err(_) if held.notes.is_err() && name == memory.1 => {}
-                    Err(e) => prompt.warnings.push(left_out(files.notes_dir(), name, &e)),
-                }
-            }
+            files.add_guidance(&mut prompt);
+            files.add_notes(&mut prompt, now);
             prompt.section("RUNTIME", &files.runtime(&request.origin));
         }
         prompt.base_len = prompt.text.len();
         Ok(prompt)
     }
+}
 
-    /// Returns the end of today's and yesterday's notes, for the newest user message only, and problems with them.
-    pub(super) fn notes(&self, now: SystemTime, held: &HeldWorkspace) -> (String, Vec<String>) {
-        let (mut notes, mut notices) = (String::new(), Vec::new());
-        let Some(files) = &self.files else {
-            return (notes, notices);
-        };
-        if held.notes.is_err() {
-            // Already reported by the prompt's warnings.
-            return (notes, notices);
+impl PromptFiles {
+    /// Adds what a folder other than the home's workspace says about working in it.
+    fn add_guidance(&self, prompt: &mut SystemPrompt) {
+        if self.is_own_workspace {
+            return;
         }
-        let local_time = &files.local_time;
-        let day = |time| clip(&local_time(time), 10).to_owned();
+        let workspace = &self.workspace;
+        let text = opened(workspace).and_then(|dir| match dir {
+            Some(dir) => dir.read_untrusted(GUIDANCE),
+            None => Ok(None),
+        });
+        match text {
+            Ok(text) => {
+                let text = text.unwrap_or_default();
+                let shown = bounded(&text, SHOWN_OF_GUIDANCE, "read_file shows them");
+                if !shown.is_empty() {
+                    let about = format!("{ABOUT_GUIDANCE}\n{shown}");
+                    prompt.section("AGENTS.md OF THE WORKSPACE", &about);
+                }
+            }
+            Err(e) => prompt.leave_out(&workspace.path, GUIDANCE, &e),
+        }
+    }
+
+    /// Adds USER.md and MEMORY.md, and the end of the notes of two days. Their folder is opened once.
+    fn add_notes(&self, prompt: &mut SystemPrompt, now: SystemTime) {
+        let Some(Grant { path, .. }) = &self.notes else {
+            return;
+        };
+        let dir = match self.notes.as_ref().map_or(Ok(None), opened) {
+            Ok(Some(dir)) => dir,
+            Ok(None) => return,
+            Err(e) => return prompt.leave_out(path, "USER.md", &e),
+        };
+        let reader = "the memory tool shows them";
+        for (title, name, most, reader) in [
+            (
+                "USER PREFERENCES",
+                "USER.md",
+                SHOWN_OF_USER,
+                "read_file shows them",
+            ),
+            ("MEMORY", "MEMORY.md", SHOWN_OF_MEMORY, reader),
+        ] {
+            match dir.read_untrusted(name) {
+                Ok(text) => {
+                    prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader));
+                }
+                Err(e) => prompt.leave_out(path, name, &e),
+            }
+        }
+        let day = |time| clip(&(self.local_time)(time), 10).to_owned();
         let today = day(now);
         // Days have up to 25 hours.
         let days = (23..=25).map(|hours| day(now - Duration::from_secs(hours * 3600)));
         let yesterday = days.filter(|day| *day < today).max();
         for day in yesterday.into_iter().chain([today]) {
             let name = format!("{day}.md");
-            match in_dir(&held.notes, |dir| {
-                dir.read_untrusted_end(&name, SHOWN_OF_A_DAY)
-            }) {
+            match dir.read_untrusted_end(&name, SHOWN_OF_A_DAY) {
                 Ok(Some((text, whole))) => {
                     // Part of a line may have another meaning.
                     let cut = if whole {
@@ -209,21 +194,16 @@ impl Prompt {
                     };
                     let fenced = fenced(&text[cut..]);
                     if !fenced.is_empty() {
+                        let gap = if prompt.notes.is_empty() { "" } else { "\n" };
                         let title = if whole { "NOTES" } else { "END OF THE NOTES" };
-                        notes.push_str(&format!("[{title} OF {day}]\n{fenced}\n"));
+                        let notes = format!("{gap}[{title} OF {day}]\n{fenced}");
+                        prompt.notes.push_str(&notes);
                     }
                 }
                 Ok(None) => {}
-                Err(e) => notices.push(left_out(files.notes_dir(), &name, &e)),
+                Err(e) => prompt.leave_out(path, &name, &e),
             }
         }
-        (notes.trim_end().to_owned(), notices)
-    }
-}
-
-impl PromptFiles {
-    fn notes_dir(&self) -> &Path {
-        &self.notes.as_ref().unwrap_or(&self.workspace).path
     }
 
     /// Conversation-specific lines come last, so that conversations share the cached part.
@@ -305,6 +285,12 @@ impl SystemPrompt {
         self.text.push_str(&format!("[{title}]\n{text}"));
     }
 
+    fn leave_out(&mut self, dir: &Path, name: &str, error: &Error) {
+        let file = dir.join(name);
+        self.warnings
+            .push(format!("{} was left out: {error}", file.display()));
+    }
+
     /// Reads a file of instructions.
     fn read(&mut self, dir: &Path, name: &str) -> Result<Option<String>> {
         let path = dir.join(name);
@@ -326,8 +312,9 @@ fn unreadable(e: &Error) -> Error {
     )
 }
 
-fn left_out(dir: &Path, name: &str, error: &impl std::fmt::Display) -> String {
-    format!("{}/{name} was left out: {error}", dir.display())
+/// Opens a folder; `None` if it is missing.
+fn opened(grant: &Grant) -> Result<Option<Dir>> {
+    grant.open().map(|held| held.map(Dir::from))
 }
 
 /// Returns the fenced beginning of a text, with the number of omitted bytes; `reader` is a hint how to read them.

@@ -7,7 +7,8 @@ use crate::session::{OpenSession, Session};
 
 /// Returns the state of this message's turn according to its conversation; `None` for a new message.
 pub(super) fn resume(open: &mut OpenSession, request: &Request) -> Option<State> {
-    if !has_message(&open.session, request) {
+    let stored = ids_in_turn(&open.session);
+    if !request.ids.iter().any(|id| stored.contains(id)) {
         return None;
     }
     let is_over = match open.session.ended {
@@ -19,24 +20,19 @@ pub(super) fn resume(open: &mut OpenSession, request: &Request) -> Option<State>
     if is_over {
         return Some(State::Done);
     }
-    let not_begun = open.take_not_begun();
-    if not_begun.is_empty() {
-        Some(State::Asking)
-    } else {
-        Some(State::AwaitingApproval(not_begun.into()))
+    let count = open.take_not_begun().len();
+    if count == 0 {
+        return Some(State::Asking);
     }
+    let mut calls = last_reply(&open.session)?.calls.clone();
+    let not_begun = calls.split_off(calls.len().saturating_sub(count));
+    Some(State::AwaitingApproval(not_begun.into()))
 }
 
 /// Whether the conversation ends with a complete answer.
 fn has_answer(session: &Session) -> bool {
     let last = session.messages.iter().rfind(|message| !message.is_note());
     matches!(last, Some(Message::Assistant(reply)) if !reply.partial && reply.calls.is_empty())
-}
-
-/// Whether the last turn of the conversation contains a message of the request.
-fn has_message(session: &Session, request: &Request) -> bool {
-    let stored = ids_in_turn(session);
-    request.ids.iter().any(|id| stored.contains(id))
 }
 
 /// Returns the messages of the last turn of the conversation, from its question on.
@@ -57,15 +53,13 @@ pub(super) fn calls_used(session: &Session) -> u32 {
 
 /// Returns the ids of the messages in the last turn of the conversation.
 pub(super) fn ids_in_turn(session: &Session) -> Vec<String> {
-    let mut ids = Vec::new();
-    for message in last_turn(session) {
-        if let Message::User(user) = message {
-            if user.kind != UserKind::Note {
-                ids.extend_from_slice(&user.ids);
-            }
-        }
-    }
-    ids
+    let ids = last_turn(session)
+        .iter()
+        .filter_map(|message| match message {
+            Message::User(user) if user.kind != UserKind::Note => Some(user.ids.clone()),
+            _ => None,
+        });
+    ids.flatten().collect()
 }
 
 pub(super) fn last_reply(session: &Session) -> Option<&Reply> {

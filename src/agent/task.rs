@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::SystemTime;
 
+use super::history::shortened;
 use super::turn::{Events, Shared};
 use super::{Agent, Request};
 use crate::bus::{Event, Origin};
@@ -16,7 +17,7 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::fresh_key;
 use crate::sync;
-use crate::text::{clip, fenced};
+use crate::text::fenced;
 use crate::tool::{JOB, NOT_FOR_SUBAGENTS, SUBAGENT, Task, ToolOutput};
 use crate::usage::Budget;
 
@@ -139,7 +140,7 @@ impl Tasks {
 
     /// Returns the number of open tasks, of one conversation or of all: running tasks and unanswered reports.
     pub fn open(&self, session: Option<&str>) -> usize {
-        let state = self.0.lock();
+        let state = self.lock();
         let of_session =
             |task: &&OpenTask| session.is_none_or(|session| task.report.session == session);
         state.open.iter().filter(of_session).count()
@@ -150,7 +151,7 @@ impl Tasks {
     /// # Errors
     /// Returns an error if a stored report could not be deleted; the tasks are stopped anyway.
     pub fn stop(&self, session: &str) -> (Vec<String>, Result<()>) {
-        let mut state = self.0.lock();
+        let mut state = self.lock();
         let (stopped, open): (Vec<_>, Vec<_>) = std::mem::take(&mut state.open)
             .into_iter()
             .partition(|task| task.report.session == session && !task.is_answering);
@@ -168,7 +169,7 @@ impl Tasks {
 
     /// Marks a task's report as being answered. Returns the budget of both; `None` if the task was stopped.
     pub(crate) fn begin_answer(&self, id: &str) -> Option<Arc<Budget>> {
-        let mut state = self.0.lock();
+        let mut state = self.lock();
         let task = state.open.iter_mut().find(|task| task.report.id == id)?;
         task.is_answering = true;
         Some(task.report.budget.clone())
@@ -179,7 +180,7 @@ impl Tasks {
     /// # Errors
     /// Returns an error if a stored report could not be deleted.
     pub fn close(&self, id: &str) -> Result<()> {
-        let mut state = self.0.lock();
+        let mut state = self.lock();
         state.open.retain(|task| task.report.id != id);
         self.0.sink.forget(&[id.to_owned()])
     }
@@ -203,42 +204,36 @@ impl Tasks {
             ),
             budget: context.budget.clone(),
         };
-        let (engine, subagent) = (&self.0, context.subagent());
-        let cancel = engine.sink.begin();
-        let begun = engine.add(&report, &cancel).and_then(|()| {
-            let (own, report) = (engine.clone(), report.clone());
+        let subagent = context.subagent();
+        let cancel = self.0.sink.begin();
+        let begun = self.add(&report, &cancel).and_then(|()| {
+            let (own, report) = (self.clone(), report.clone());
             let work = move || own.run(&subagent, &task, report, &cancel);
             let thread = thread::Builder::new().name("task".to_owned()).spawn(work);
             thread.map(drop).doing("starting a thread")
         });
         if let Err(e) = begun {
             let closed = self.close(&report.id);
-            engine.sink.end(None);
+            self.0.sink.end(None);
             return closed.and(Err(e));
         }
         let open = self.open(Some(&report.session));
-        engine.sink.event(&report.origin, Event::Background(open));
+        self.0.sink.event(&report.origin, Event::Background(open));
         Ok(())
     }
-}
 
-impl TaskEngine {
     fn lock(&self) -> MutexGuard<'_, State> {
-        sync::lock(&self.state)
+        sync::lock(&self.0.state)
     }
 
     fn add(&self, report: &TaskReport, cancel: &Cancel) -> Result<()> {
-        let mut state = self.lock();
-        let own = state
-            .open
-            .iter()
-            .filter(|task| task.report.session == report.session);
-        if own.count() >= MAX_OPEN {
+        if self.open(Some(&report.session)) >= MAX_OPEN {
             return Err(Error::failed(format!(
                 "{MAX_OPEN} background tasks of this conversation are open: wait for them"
             )));
         }
-        self.sink.keep(report)?;
+        let mut state = self.lock();
+        self.0.sink.keep(report)?;
         state.open.push(OpenTask {
             report: report.clone(),
             cancel: cancel.clone(),
@@ -250,21 +245,21 @@ impl TaskEngine {
     /// Runs a task on this thread, once the number of running tasks permits.
     fn run(&self, subagent: &Agent, task: &Task, mut report: TaskReport, cancel: &Cancel) {
         let is_full = |state: &mut State| state.running >= MAX_RUNNING;
-        sync::wait_while(&self.has_ended, self.lock(), is_full).running += 1;
-        let show = |event| self.sink.event(&report.origin, event);
+        sync::wait_while(&self.0.has_ended, self.lock(), is_full).running += 1;
+        let show = |event| self.0.sink.event(&report.origin, event);
         let result = subagent.run_task(task, &report.budget, cancel, &show);
         report.text = report_text(&report.label, result);
         let mut state = self.lock();
         state.running -= 1;
-        self.has_ended.notify_one();
+        self.0.has_ended.notify_one();
         // Stored under the lock, so that [`Tasks::stop`] also deletes this report.
         let is_open = state.open.iter().any(|task| task.report.id == report.id);
-        let kept = is_open.then(|| self.sink.keep(&report));
+        let kept = is_open.then(|| self.0.sink.keep(&report));
         drop(state);
         if let Some(Err(e)) = kept {
-            self.sink.event(&report.origin, Event::Notice(e.message));
+            self.0.sink.event(&report.origin, Event::Notice(e.message));
         }
-        self.sink.end(is_open.then_some(report));
+        self.0.sink.end(is_open.then_some(report));
     }
 }
 
@@ -363,14 +358,6 @@ fn report_text(label: &str, result: Result<String>) -> String {
         Err(e) if e.kind == Kind::Interrupted => ("was stopped:", e.message),
         Err(e) => ("failed:", e.message),
     };
-    let shown = clip(text.trim(), MAX_REPORT);
-    let cut = if shown.len() < text.trim().len() {
-        "\n[the rest is cut off]"
-    } else {
-        ""
-    };
-    format!(
-        "[The background task “{label}” {how}]\n{}{cut}",
-        fenced(shown)
-    )
+    let shown = shortened(text.trim(), MAX_REPORT);
+    format!("[The background task “{label}” {how}]\n{}", fenced(&shown))
 }

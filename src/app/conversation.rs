@@ -10,7 +10,6 @@ use crate::message::{Message, User};
 use crate::provider::catalog;
 use crate::session::versions::{self, Before, Version, Versions};
 use crate::session::{MemoryStore, OpenSession, Record, Session, Store, archive};
-use crate::storage::Durability;
 use crate::text::to_single_line;
 use crate::worker::protocol::{FileAction, FileJob};
 
@@ -122,9 +121,7 @@ impl StoredConversation<'_> {
             catalog::whole_name(loaded, typed)?
         };
         let first = self.app.model(&name)?.first().to_owned();
-        let record = [Record::Model(&name)];
-        self.open()?
-            .append(&record, Durability::Now, SystemTime::now())?;
+        self.open()?.store(&[Record::Model(&name)])?;
         Ok((name, first))
     }
 
@@ -143,7 +140,7 @@ impl StoredConversation<'_> {
 /// Undoes the last question of a conversation and everything after it.
 fn take_back(open: &mut OpenSession) -> Result<()> {
     let undo = open.undo_turn();
-    open.append(&[undo], Durability::Now, SystemTime::now())
+    open.store(&[undo])
 }
 
 /// Returns the last question of a conversation.

@@ -231,7 +231,7 @@ impl App {
     pub(crate) fn build(self: &Arc<Self>, flags: &Flags) -> Result<(Agent, Vec<String>)> {
         let mut builder = self.builder(flags)?;
         builder.models = Some(self.clone());
-        builder.workers = Some(self.workers()?);
+        builder.agent.workers = Some(self.workers()?);
         let mut notices: Vec<String> = unconfirmed_lines(&self.loaded()?.config).collect();
         let (mut tools, missing) = self.tools()?;
         notices.extend(missing);
@@ -261,10 +261,10 @@ impl App {
             .stream(!flags.whole_replies)
             .history(history(&loaded.config))
             .limits(limits);
-        builder.redactor = self.redactor()?.clone();
-        builder.confirm.clone_from(&loaded.config.tools.confirm);
+        builder.agent.redactor = self.redactor()?.clone();
+        builder.agent.confirm = loaded.config.tools.confirm.clone().into();
         if flags.memory.is_none() {
-            builder.undo_in = flags.undo_of.map(|kind| (self.home.clone(), kind));
+            builder.agent.undo_in = flags.undo_of.map(|kind| (self.home.clone(), kind));
         }
         builder.prompt.files = Some(PromptFiles {
             agent_dir: self.home.agent(),
@@ -277,7 +277,7 @@ impl App {
             skills: skills(loaded),
             local_time: self.local_time.clone(),
         });
-        builder.ledger = Some(Arc::new(ledger(loaded, self.local_time.clone())));
+        builder.agent.ledger = Some(Arc::new(ledger(loaded, self.local_time.clone())));
         if let Some(text) = flags.system.clone() {
             builder = builder.context("INSTRUCTIONS", move |_, _| text.clone());
         }
@@ -317,7 +317,7 @@ impl App {
         if config.choose_model(&self.env)?.is_none() {
             return Err(Error::config("no model is configured").hint("run `bantam onboard`"));
         }
-        let chain = chain(loaded, &builder.redactor, &mut Vec::new())?;
+        let chain = chain(loaded, &builder.agent.redactor, &mut Vec::new())?;
         Ok(builder.chain(chain))
     }
 }

@@ -133,7 +133,7 @@ impl Repl {
             let file = attach::read(path, loaded, None, &self.ui)?;
             let file = media::convert(loaded, path, file)?;
             self.ui.warn(&attach::pdf_warning(path, &file));
-            question.attach(file, self.agent.redactor());
+            question.attach(file, &self.agent.redactor);
         }
         self.turn(question)
     }
@@ -143,7 +143,7 @@ impl Repl {
         if self.model.is_empty() {
             self.agent.models_for(&self.session)
         } else {
-            self.agent.models().choose(&self.model, None)
+            self.agent.models.choose(&self.model, None)
         }
     }
 

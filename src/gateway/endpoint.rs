@@ -99,7 +99,7 @@ impl Dispatcher {
         let _running = self.inbox.begin_other();
         let agent = self.handler.agent()?;
         if let Some(model) = &request.model {
-            let chosen = agent.models().choose(model, None);
+            let chosen = agent.models.choose(model, None);
             chosen.map_err(|e| Refusal::of_model(e, models))?;
         }
         // Unique even across restarts, because clients store ids derived from it.

@@ -101,7 +101,7 @@ impl GatewaySetup {
         tokens.for_each(|token| redactor.learn(token.clone()));
         let agent = HomeAgent::new(app.clone(), flags);
         let (built, mut notices) = agent.build()?;
-        notices.extend(built.models().choose("", None)?.warnings);
+        notices.extend(built.models.choose("", None)?.warnings);
         notices.extend(told);
         notices.extend(bot.iter().flat_map(Bot::warnings));
         Ok(Self {

@@ -15,7 +15,6 @@ use super::files::lock;
 use super::{FileStore, OpenSession, Session, Store, deferred, is_unnamed, versions};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
-use crate::message::Message;
 use crate::paths::{CLI, Home, UNNAMED, check_session, session_name, shown_key};
 use crate::storage::segments::{self, Part};
 use crate::storage::{self, Lock, Queue};
@@ -48,12 +47,11 @@ impl SessionInfo {
     /// Describes a conversation by its entries, of which it keeps none.
     pub(super) fn of(key: &str, entries: Result<impl Iterator<Item = Result<Entry>>>) -> Self {
         let mut session = Session::new(key);
-        let (mut messages, mut is_new) = (0, true);
+        let mut messages = 0;
         let read = entries.and_then(|mut entries| {
             entries.try_for_each(|entry| {
                 session.apply(entry?);
                 messages += session.messages.len();
-                is_new &= session.messages.iter().all(Message::is_note);
                 session.messages.clear();
                 Ok(())
             })
@@ -64,7 +62,7 @@ impl SessionInfo {
         let state = match session.ended {
             _ if read.is_err() => "unreadable",
             Some(end) => end.name(),
-            None if is_new => "new",
+            None if session.title.is_empty() => "new",
             None => "unfinished",
         };
         Self {
@@ -238,8 +236,8 @@ pub(crate) fn key_for(home: &Home, typed: &str) -> Result<String> {
 pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
     let keys = keys(home)?;
     let names: Vec<String> = keys.iter().map(|key| shown_key(key)).collect();
-    let is_meant = |(key, name): &(&String, &String)| *name == wanted || *key == wanted;
-    if let Some((key, _)) = keys.iter().zip(&names).find(is_meant) {
+    let is_meant = |key: &&String| **key == wanted || shown_key(key) == wanted;
+    if let Some(key) = keys.iter().find(is_meant) {
         return Ok(key.clone());
     }
     let known = names.iter().map(String::as_str);
@@ -339,18 +337,18 @@ pub(crate) fn rename(home: &Home, from: &str, to: &str, cancel: &Cancel) -> Resu
 /// Like [`erase`], for a locked conversation.
 pub(super) fn remove(home: &Home, key: &str) -> Result<usize> {
     let files = files(home)?.remove(key).unwrap_or_default();
-    remove_all(home, key, &files)?;
-    Ok(files.len())
+    remove_all(home, key, files)
 }
 
 /// Removes these files of a locked conversation, and everything else of it.
-fn remove_all(home: &Home, key: &str, files: &SessionFiles) -> Result<()> {
-    let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
+fn remove_all(home: &Home, key: &str, files: SessionFiles) -> Result<usize> {
+    let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
     storage::remove_files(&paths)?;
     let queue = Queue::of_home(home);
     queue.done(&deferred::waiting(&queue, key, &[])?.ids)?;
     versions::forget(home, key)?;
-    storage::remove(&home.lock(key))
+    storage::remove(&home.lock(key))?;
+    Ok(paths.len())
 }
 
 /// Removes data unused for `keep` before `now`: unnamed conversations, and archived segments of all. Returns the number of
@@ -371,7 +369,7 @@ pub(crate) fn remove_expired(home: &Home, keep: Duration, now: SystemTime) -> Re
                     let _lock = lock?;
                     // Another process may have continued it meanwhile.
                     if files.iter().all(is_old) {
-                        remove_all(home, &key, &files)?;
+                        remove_all(home, &key, files)?;
                         removed += 1;
                     }
                 }

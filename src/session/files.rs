@@ -211,25 +211,24 @@ impl Store for FileStore {
         if matches!(*file, OpenFile::Unread) {
             self.open_file(key, &mut file)?;
         }
-        let next = match &*file {
-            OpenFile::Open(journal) => usize::try_from(journal.next).unwrap_or(usize::MAX),
-            OpenFile::Unread | OpenFile::Missing => 0,
-        };
-        let lines = media::put_beside(&self.home.session(key), lines)?;
+        let live = self.home.session(key);
+        let lines = media::put_beside(&live, lines)?;
         check_length(&lines)?;
-        if from >= next {
-            return self.append(key, &mut file, &lines, durability);
-        }
-        let OpenFile::Open(journal) = &mut *file else {
-            return Ok(());
+        let journal = match &mut *file {
+            OpenFile::Open(journal) if (from as u64) < journal.next => journal,
+            _ => return self.append(key, &mut file, &lines, durability),
         };
-        let old = self.load(key)?.0;
-        let mut all = old[..from].to_vec();
+        let mut all = match from {
+            0 => Vec::new(),
+            _ => self.load(key)?.0,
+        };
+        all.truncate(from);
         all.extend(lines.into_owned());
-        journal
-            .renew(all.clone())
-            .map_err(|e| self.home.hinted(e))?;
-        media::remove(&self.home.session(key), &old, &all);
+        // Of a log that has grown too large to be read, the media remain.
+        let old = media::names_in(&live).unwrap_or_default();
+        let renewed = journal.renew(all.clone());
+        renewed.map_err(|e| self.home.hinted(e))?;
+        media::remove(&live, old.iter().map(String::as_str), &all);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Line;
 use crate::error::{Context, Error, Result};
-use crate::storage::{self, Durability};
+use crate::storage::{self, Durability, LogItem, LogReader};
 
 /// Number of turns that show their media: the current turn and the ones before it.
 pub(crate) const SHOWN_TURNS: usize = 3;
@@ -34,6 +34,16 @@ fn media_of(line: &Line) -> impl Iterator<Item = &Value> {
         .flatten()
 }
 
+fn media_mut(line: &mut Line) -> impl Iterator<Item = &mut Line> {
+    let lists = line
+        .iter_mut()
+        .filter(|(name, _)| MEDIA.contains(&name.as_str()));
+    lists
+        .filter_map(|(_, list)| list.as_array_mut())
+        .flatten()
+        .filter_map(Value::as_object_mut)
+}
+
 fn path_of(live: &Path, name: &str) -> PathBuf {
     live.with_extension(format!("{name}.media"))
 }
@@ -50,18 +60,15 @@ pub(super) fn put_beside<'l>(live: &Path, lines: &'l [Line]) -> Result<Cow<'l, [
 }
 
 fn put_media(live: &Path, line: &mut Line) -> Result<()> {
-    for name in MEDIA {
-        let all = line.get_mut(name).and_then(Value::as_array_mut);
-        for media in all.into_iter().flatten().filter_map(Value::as_object_mut) {
-            let bytes = media.get("base64").and_then(Value::as_str);
-            // Invalid base64 remains in the line.
-            let Some(bytes) = bytes.and_then(|text| STANDARD.decode(text).ok()) else {
-                continue;
-            };
-            let file = put(live, &bytes).doing("saving what came with a message")?;
-            media.remove("base64");
-            media.insert("file".to_owned(), file.into());
-        }
+    for media in media_mut(line) {
+        let bytes = media.get("base64").and_then(Value::as_str);
+        // Invalid base64 remains in the line.
+        let Some(bytes) = bytes.and_then(|text| STANDARD.decode(text).ok()) else {
+            continue;
+        };
+        let file = put(live, &bytes).doing("saving what came with a message")?;
+        media.remove("base64");
+        media.insert("file".to_owned(), file.into());
     }
     Ok(())
 }
@@ -128,34 +135,40 @@ pub(super) fn fetch(live: &Path, lines: &mut [Line]) {
 /// Removes the media that the next turn does not show.
 pub(super) fn remove_old(live: &Path, lines: &[Line]) {
     let (old, shown) = lines.split_at(first_shown(lines));
-    remove(live, old, shown);
+    remove(live, old.iter().flat_map(names), shown);
 }
 
-/// Removes the media of old lines, except those of the lines shown. A failure is no error, because no line shows them any more.
-pub(super) fn remove(live: &Path, old: &[Line], shown: &[Line]) {
-    let shown: Vec<&str> = shown.iter().flat_map(names).collect();
-    for name in old.iter().flat_map(names) {
-        if !shown.contains(&name) {
-            drop(storage::remove(&path_of(live, name)));
+/// Returns the file names in a log, which it reads one line at a time, because the lines of a large one fill the memory.
+pub(super) fn names_in(log: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for item in LogReader::open(log)?.into_iter().flatten() {
+        if let LogItem::Line(_, line) = item? {
+            found.extend(names(&line).map(str::to_owned));
         }
+    }
+    Ok(found)
+}
+
+/// Removes media, except those that the lines `shown` name. A failure is no error, because no line shows them any more.
+pub(super) fn remove<'n>(live: &Path, old: impl Iterator<Item = &'n str>, shown: &[Line]) {
+    let shown: Vec<&str> = shown.iter().flat_map(names).collect();
+    for name in old.filter(|name| !shown.contains(name)) {
+        drop(storage::remove(&path_of(live, name)));
     }
 }
 
 fn fetch_line(live: &Path, line: &mut Line) {
-    for name in MEDIA {
-        let all = line.get_mut(name).and_then(Value::as_array_mut);
-        for media in all.into_iter().flatten().filter_map(Value::as_object_mut) {
-            let Some(file) = media.get("file").and_then(Value::as_str) else {
-                continue;
-            };
-            // An unreadable file is not shown, and the turn continues.
-            let Ok(Some(bytes)) = read(&path_of(live, file)) else {
-                continue;
-            };
-            if file.starts_with(&format!("{:08x}-", crc32fast::hash(&bytes))) {
-                media.remove("file");
-                media.insert("base64".to_owned(), STANDARD.encode(bytes).into());
-            }
+    for media in media_mut(line) {
+        let Some(file) = media.get("file").and_then(Value::as_str) else {
+            continue;
+        };
+        // An unreadable file is not shown, and the turn continues.
+        let Ok(Some(bytes)) = read(&path_of(live, file)) else {
+            continue;
+        };
+        if file.starts_with(&format!("{:08x}-", crc32fast::hash(&bytes))) {
+            media.remove("file");
+            media.insert("base64".to_owned(), STANDARD.encode(bytes).into());
         }
     }
 }

@@ -10,7 +10,7 @@ use super::lock::lock_when_free;
 use super::{Durability, Guard, Line, MemoryStore, Record, Session, Store};
 use crate::cancel::Cancel;
 use crate::error::Result;
-use crate::message::{Message, ToolCall, User};
+use crate::message::{Message, User};
 use crate::paths::check_session;
 use crate::text::rfc3339;
 
@@ -44,7 +44,10 @@ impl OpenSession {
         let missing = std::mem::take(&mut open.session.missing);
         if !missing.is_empty() {
             let entries: Vec<Record> = missing.iter().map(Record::Message).collect();
+            // They are among the messages already, each after its call.
+            let messages = open.session.messages.clone();
             open.append(&entries, Durability::Later, SystemTime::now())?;
+            open.session.messages = messages;
         }
         Ok(open)
     }
@@ -80,7 +83,15 @@ impl OpenSession {
         Record::Undo(self.session.asked.saturating_sub(self.session.base))
     }
 
-    /// Appends entries with the time `now`, and updates all fields but the messages and the end of the last turn.
+    /// Appends entries, on disk before this returns.
+    ///
+    /// # Errors
+    /// Returns those of [`OpenSession::append`].
+    pub(crate) fn store(&mut self, entries: &[Record]) -> Result<()> {
+        self.append(entries, Durability::Now, SystemTime::now())
+    }
+
+    /// Appends entries with the time `now`.
     ///
     /// # Errors
     /// Returns errors of the storage; then no entry is stored.
@@ -91,12 +102,9 @@ impl OpenSession {
         now: SystemTime,
     ) -> Result<()> {
         let lines = self.lines(entries, now);
-        let next = usize::try_from(self.session.next).unwrap_or(usize::MAX);
-        self.store
-            .write(&self.session.name, next, &lines, durability)?;
         let session = &mut self.session;
-        // The caller adds the messages.
-        let (messages, ended) = (std::mem::take(&mut session.messages), session.ended);
+        let next = usize::try_from(session.next).unwrap_or(usize::MAX);
+        self.store.write(&session.name, next, &lines, durability)?;
         for line in lines {
             let seq = Some(session.base + session.next);
             session.next += 1;
@@ -104,7 +112,6 @@ impl OpenSession {
                 session.apply(Entry { seq, ..entry });
             }
         }
-        (session.messages, session.ended) = (messages, ended);
         Ok(())
     }
 
@@ -136,23 +143,11 @@ impl OpenSession {
         Ok(())
     }
 
-    /// Takes the calls at the end that have not begun, for a turn that continues with them.
-    pub(crate) fn take_not_begun(&mut self) -> Vec<ToolCall> {
+    /// Takes the results of the calls at the end that have not begun, for a turn that runs the calls, or stores the results.
+    pub(crate) fn take_not_begun(&mut self) -> Vec<Message> {
         let count = std::mem::take(&mut self.session.not_begun);
         let messages = &mut self.session.messages;
-        messages.truncate(messages.len() - count);
-        let reply = |message: &Message| match message {
-            Message::Assistant(reply) => Some(reply.calls.clone()),
-            _ => None,
-        };
-        let mut calls = messages.iter().rev().find_map(reply).unwrap_or_default();
-        calls.split_off(calls.len().saturating_sub(count))
-    }
-
-    /// Takes the results of the calls that have not begun, for a turn that appends them instead of running the calls.
-    pub(crate) fn give_up_not_begun(&mut self) -> Vec<Message> {
-        let count = std::mem::take(&mut self.session.not_begun);
-        self.session.messages[self.session.messages.len() - count..].to_vec()
+        messages.split_off(messages.len() - count)
     }
 
     /// Converts entries to lines, after line 0 if it is not written yet.

@@ -171,7 +171,6 @@ fn say(open: &mut OpenSession, messages: &[Message]) {
         }
         open.append(&[Record::Message(&message)], Durability::Now, at(second))
             .unwrap();
-        open.session.messages.push(message);
     }
 }
 

@@ -63,10 +63,6 @@ impl Call<'_> {
         &self.raw.id
     }
 
-    pub(crate) fn is_valid(&self) -> bool {
-        self.checked.is_ok()
-    }
-
     fn owner(&self) -> Option<Owner> {
         self.checked.as_ref().ok().map(|call| call.tool.owner)
     }
@@ -83,14 +79,12 @@ impl Call<'_> {
         checked.map_or(true, |call| call.tool.always_parallel) || self.risk() == Risk::Safe
     }
 
-    /// Returns how many times the same call may be made until something new was done. A program may wait for something, and
-    /// pressing a key twice is not repetition.
+    /// Returns how many times the same call may be made while nothing new comes. A command may wait for something.
     pub(crate) fn most_times(&self) -> u32 {
         match (&self.checked, self.risk()) {
             (Ok(call), _) if call.tool.varies => 10,
             (_, Risk::Runs) => 10,
-            (_, Risk::Writes) if self.owner() != Some(Owner::BuiltIn) => 3,
-            (_, Risk::Safe | Risk::Writes) => 1,
+            (_, Risk::Safe | Risk::Writes) => 2,
         }
     }
 

@@ -214,23 +214,23 @@ fn endlessly_repeated_call_is_stopped() {
         (&json!("I was going in circles."), &json!("limit"))
     );
     assert_eq!(answer["error"]["kind"], "limit");
-    assert_eq!(answer["steps"], 4);
+    assert_eq!(answer["steps"], 5);
     let oks: Vec<bool> = answer["tool_calls"]
         .as_array()
         .unwrap()
         .iter()
         .map(|call| call["ok"] == true)
         .collect();
-    assert_eq!(oks, [true, false, false]);
-    let results = model.request(3).texts("tool");
+    assert_eq!(oks, [true, true, false, false]);
+    let results = model.request(4).texts("tool");
     assert_eq!(
-        results[1],
-        "not run: you have this result already, above; answer with text, or do something else"
+        results[2],
+        "not run: this same call has brought nothing new 2 times; answer with text, or do something else"
     );
     assert!(
-        results[2].ends_with("no more tools now: answer with text, from the results so far"),
+        results[3].ends_with("no more tools now: answer with text, from the results so far"),
         "{}",
-        results[2]
+        results[3]
     );
     let session = home.session("cli_default");
     in_order(&session.history());

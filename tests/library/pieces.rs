@@ -315,8 +315,6 @@ fn tools_are_listed_chosen_and_added() {
         (specs[1].risk, &*specs[1].source),
         (Risk::Safe, "this program")
     );
-    let tokens = bantam::count_tokens(&[Message::user("Why is the sky blue?")], &specs);
-    assert!((20..400).contains(&tokens), "{tokens}");
     for (schema, says) in [
         ("{", "not JSON"),
         (r#"{"type":"string"}"#, "its type is not"),
@@ -379,11 +377,16 @@ fn a_program_may_leave_out_the_times() {
         timed[0].starts_with('[') && timed[0].ends_with("]\nOne?"),
         "{timed:?}"
     );
-    let untimed = ask(builder().times(false).build().unwrap());
+    let untime = |mut messages: Vec<Message>| {
+        for message in &mut messages {
+            if let Message::User(user) = message {
+                (user.time, user.local_time) = (String::new(), String::new());
+            }
+        }
+        messages
+    };
+    let untimed = ask(builder().history_filter(untime).build().unwrap());
     assert_eq!(untimed, ["One?", "Two?"]);
-    let newest = |mut messages: Vec<Message>| messages.split_off(messages.len() - 1);
-    let both = builder().history_filter(newest).times(false);
-    assert_eq!(ask(both.build().unwrap()), ["Two?"]);
 }
 
 fn sandboxed_tools_need_init() {

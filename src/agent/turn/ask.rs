@@ -30,48 +30,66 @@ impl Turn<'_> {
     /// Asks the model chain if the limits allow it, and records what that cost. After an error, `arrived` has the text that came
     /// before it.
     pub(super) fn ask(&mut self, wanted: Wanted) -> Result<Reply, ProviderError> {
-        let turn = self.shared;
-        let agent = turn.agent;
         self.arrived.clear();
+        let shared = self.shared;
+        let (result, model, arrived) =
+            self.with_request(wanted, |request| shared.send(request, wanted))?;
+        model.clone_into(&mut self.response.model);
+        self.arrived = arrived;
+        result
+    }
+
+    /// Makes a request of the conversation as it is, for `send`.
+    pub(super) fn with_request<T>(
+        &mut self,
+        wanted: Wanted,
+        send: impl FnOnce(&provider::Request) -> T,
+    ) -> T {
+        let agent = self.shared.agent;
+        let stored = &self.open.session.messages;
         self.prompt
             .set_summary(self.open.session.summary.as_deref());
         let filtered;
-        let (system, messages, tools, base) = match wanted {
+        let (system, messages, tools, base, cancel) = match wanted {
             Wanted::Summary(messages) => {
-                let system = System::marked(SUMMARIZE, SUMMARIZE.len());
-                (system, messages, &[][..], SUMMARIZE.len() as u64 / TOKEN)
+                let (length, base) = (SUMMARIZE.len(), SUMMARIZE.len() as u64 / TOKEN);
+                let system = System::marked(SUMMARIZE, length);
+                (system, messages, &[][..], base, self.shared.cancel)
             }
             Wanted::Step | Wanted::Words => {
-                let stored = &self.open.session.messages;
                 filtered = agent.filter.as_ref().map(|filter| filter(stored.clone()));
                 let messages = filtered.as_deref().unwrap_or(stored);
-                (
-                    self.prompt.system(),
-                    messages,
-                    &agent.offers[..],
-                    self.base(),
-                )
+                let (system, tools) = (self.prompt.system(), &agent.offers[..]);
+                (system, messages, tools, self.base(), &self.asking)
             }
         };
-        let request = provider::Request {
+        send(&provider::Request {
             system,
             messages: &history::alternating(messages),
             tools,
             withheld: wanted == Wanted::Words,
             stream: agent.stream,
-            sampling: &turn.request.sampling,
+            sampling: &self.shared.request.sampling,
             input_tokens: history::estimate(base, messages),
-            cancel: match wanted {
-                Wanted::Summary(_) => turn.cancel,
-                Wanted::Step | Wanted::Words => &self.asking,
-            },
-        };
-        let allowed = turn
+            cancel,
+        })
+    }
+}
+
+impl<'a> Shared<'a> {
+    /// Sends a request if the limits allow it. Returns the result, the model that gave it, and the text that arrived.
+    fn send(
+        &self,
+        request: &provider::Request,
+        wanted: Wanted,
+    ) -> Result<(Result<Reply, ProviderError>, &'a str, String), ProviderError> {
+        let agent = self.agent;
+        let allowed = self
             .check_size(request.input_tokens)
-            .and_then(|()| turn.budget.begin(Spend::Reply, || request.input_tokens));
+            .and_then(|()| self.budget.begin(Spend::Reply, || request.input_tokens));
         allowed.map_err(ProviderError::NotSent)?;
         let shown = Redacted {
-            events: turn.events,
+            events: self.events,
             redactor: &agent.redactor,
             held: RefCell::default(),
         };
@@ -81,28 +99,29 @@ impl Turn<'_> {
         };
         let started = Instant::now();
         let retry = agent.limits.retry;
-        let (result, model, mut texts) = turn.chain.ask_chain(&request, turn.choice, retry, &sink);
-        model.model().clone_into(&mut self.response.model);
+        let (result, model, mut texts) = self.chain.ask_chain(request, self.choice, retry, &sink);
         shown.show_held();
         let arrived = texts.pop().unwrap_or_default();
-        self.arrived = agent.redactor.redact_known(arrived);
+        let arrived = agent.redactor.redact_known(arrived);
         // Incomplete replies also cost money.
-        texts.extend(result.is_err().then(|| self.arrived.clone()));
+        texts.extend(result.is_err().then(|| arrived.clone()));
         for text in texts.into_iter().filter(|text| !text.is_empty()) {
             let unpaid = Reply {
                 text,
                 ..Reply::default()
             };
-            turn.bill(model, &request, &unpaid);
+            self.bill(model, request, &unpaid);
         }
-        let reply = without_keys(&agent.redactor, result?);
-        turn.bill(model, &request, &reply);
-        let (ms, usage, name) = (millis(started.elapsed()), reply.usage, model.model());
-        (turn.events)(Event::Trace(format!(
-            "{name} answered in {ms} ms ({} + {} tokens)",
-            usage.prompt_tokens, usage.completion_tokens
-        )));
-        Ok(reply)
+        let result = result.map(|reply| without_keys(&agent.redactor, reply));
+        if let Ok(reply) = &result {
+            self.bill(model, request, reply);
+            let (ms, usage, name) = (millis(started.elapsed()), reply.usage, model.model());
+            (self.events)(Event::Trace(format!(
+                "{name} answered in {ms} ms ({} + {} tokens)",
+                usage.prompt_tokens, usage.completion_tokens
+            )));
+        }
+        Ok((result, model.model(), arrived))
     }
 }
 

@@ -2,6 +2,7 @@
 //! order. Each call gets one result.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Instant, SystemTime};
@@ -10,17 +11,17 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::{Shared, Turn};
-use crate::agent::loop_detector::LoopDetector;
 use crate::agent::media::Shown;
-use crate::agent::{Agent, Decision, PendingCall, Request, history};
+use crate::agent::{Agent, Decision, PendingCall, Request};
 use crate::bus::{CallReport, Event};
 use crate::cancel::CancelReason;
 use crate::error::{Error, Kind, Result, contained};
-use crate::message::{Message, Reply, ToolCall, ToolResult};
+use crate::message::{Message, ToolCall, ToolResult};
 use crate::paths::TELEGRAM;
 use crate::session::versions::Versions;
 use crate::session::{OpenSession, Record, Session, Values};
 use crate::storage::Durability;
+use crate::sync;
 use crate::text::{millis, to_single_line};
 use crate::tool::pages::Pages;
 use crate::tool::{Audience, Call, CallContext, ToolOutput};
@@ -32,18 +33,20 @@ const AT_ONCE: usize = 8;
 /// Number of characters of a result that `-v` shows.
 const SHOWN_OF_A_RESULT: usize = 200;
 
+/// Notice after the last result before the model must answer.
+const NO_MORE_TOOLS: &str = "\n[no more tools in this turn: answer with what you have]";
+
 /// State of the calls of a turn.
 #[derive(Default)]
 pub(super) struct Calls {
     /// Named values of the conversation.
     values: Values,
     pages: Pages,
-    shown: Shown,
-    pub detector: LoopDetector,
-    /// Notice after the last result of the reply.
-    footer: String,
+    shown: Mutex<Shown>,
+    /// Whether the model must answer after these calls.
+    pub are_last: bool,
     /// Number of tokens at which the reply was cut off, if it was.
-    cut_at: Option<u64>,
+    pub cut_at: Option<u64>,
     /// Tool that needed approval while the user could not be asked.
     unasked: Option<String>,
     /// See [`CallContext::is_handed_over`].
@@ -53,12 +56,12 @@ pub(super) struct Calls {
 }
 
 /// A call that may run, or the reason why not.
-struct Admitted<'a> {
-    call: Call<'a>,
+pub(super) struct Admitted<'a> {
+    pub call: Call<'a>,
     /// Reason, worded for the model.
-    refused: Option<String>,
+    pub refused: Option<String>,
     /// The user allowed the call after seeing its changes.
-    is_approved: bool,
+    pub is_approved: bool,
 }
 
 impl Calls {
@@ -74,13 +77,6 @@ impl Calls {
         self.is_handed_over.load(Ordering::SeqCst)
     }
 
-    /// Starts the calls of another reply. `footer` is added to the last result.
-    pub(super) fn next_reply(&mut self, reply: &Reply, footer: String) {
-        self.detector.next_reply();
-        self.footer = footer;
-        self.cut_at = reply.stop.is_cut().then_some(reply.limit);
-    }
-
     /// Returns the error of a turn in which a call was refused because the user could not be asked.
     pub(super) fn take_unasked(&mut self) -> Option<Error> {
         let tool = self.unasked.take()?;
@@ -89,18 +85,6 @@ impl Calls {
             format!("{tool} was not run: it needs confirmation, but nobody can be asked"),
         );
         Some(error.hint("ask at a terminal (`bantam agent -c`), or take it out of tools.confirm"))
-    }
-
-    /// Returns why a call of this reply must not run.
-    fn refuses(&mut self, call: &Call, raw: &ToolCall, session: &Session) -> Option<String> {
-        if let (Some(limit), false) = (self.cut_at, is_complete(raw)) {
-            return Some(format!(
-                "your reply was cut at {limit} tokens, and this call with it: write the rest in parts, each shorter than \
-                 that, a file with append_file"
-            ));
-        }
-        let is_gone = |id: &str| history::has_lost_result(&session.messages, id);
-        self.detector.refuses(call, is_gone)
     }
 
     /// Appends the values that calls have set.
@@ -177,7 +161,7 @@ impl Calls {
             }),
         };
         // Limits the result now, because the results of parallel calls remain in memory until the first call has ended.
-        self.shown.limit(&mut result);
+        sync::lock(&self.shown).limit(&mut result);
         if !result.is_error && !admitted.is_approved && !view.diff.is_empty() {
             (turn.events)(Event::FileDiff(view.diff));
         }
@@ -199,11 +183,7 @@ impl Calls {
 
 impl Turn<'_> {
     /// Whether the call needs the user's decision before it runs.
-    pub(super) fn needs_approval(&self, call: &ToolCall) -> bool {
-        self.asks_about(&self.shared.agent.tools.prepare(call))
-    }
-
-    fn asks_about(&self, call: &Call) -> bool {
+    pub(super) fn asks_about(&self, call: &Call) -> bool {
         let Shared { agent, cancel, .. } = self.shared;
         call.needs_approval(&agent.confirm)
             && !self.open.session.allowed.contains(&call.allowed_as())
@@ -218,23 +198,6 @@ impl Turn<'_> {
             .take_while(|call| call.is_parallel() && !self.asks_about(call))
             .count();
         together.max(1)
-    }
-
-    /// Runs calls together that need no approval. Appends each result as soon as the earlier ones are appended. If the last
-    /// call of the reply is included, all results are on disk when this returns.
-    pub(super) fn run_together(&mut self, calls: &[ToolCall], is_last: bool) -> Result<()> {
-        let batch: Vec<Admitted> = calls.iter().map(|call| self.admit(call)).collect();
-        self.run_batch(&batch, is_last)
-    }
-
-    /// Asks the user about a call, and runs it if they agree.
-    pub(super) fn run_if_approved(&mut self, call: &ToolCall, is_last: bool) -> Result<()> {
-        let mut admitted = self.admit(call);
-        if admitted.refused.is_none() {
-            admitted.refused = self.ask_about(&admitted.call)?;
-            admitted.is_approved = admitted.refused.is_none();
-        }
-        self.run_batch(&[admitted], is_last)
     }
 
     /// Sends a file of the workspace to the turn's chat, as the model would.
@@ -254,19 +217,28 @@ impl Turn<'_> {
         }
     }
 
-    fn admit<'c>(&mut self, raw: &'c ToolCall) -> Admitted<'c>
+    pub(super) fn admit<'c>(&mut self, raw: &'c ToolCall) -> Admitted<'c>
     where
         Self: 'c,
     {
         let call = self.shared.agent.tools.prepare(raw);
+        let refused = match self.calls.cut_at {
+            Some(limit) if !is_complete(raw) => Some(format!(
+                "your reply was cut at {limit} tokens, and this call with it: write the rest in parts, each shorter than \
+                 that, a file with append_file"
+            )),
+            _ => self.detector.refuses(&call),
+        };
         Admitted {
-            refused: self.calls.refuses(&call, raw, &self.open.session),
             call,
+            refused,
             is_approved: false,
         }
     }
 
-    fn run_batch(&mut self, batch: &[Admitted], is_last: bool) -> Result<()> {
+    /// Runs calls together. Appends each result as soon as the earlier ones are appended. If the last call of the reply is
+    /// included, all results are on disk when this returns.
+    pub(super) fn run_batch(&mut self, batch: &[Admitted], is_last: bool) -> Result<()> {
         if self.calls.said.is_none() {
             self.calls.said = Some(said(&self.open.session.messages));
             self.keep_versions();
@@ -275,18 +247,36 @@ impl Turn<'_> {
             shared,
             open,
             calls,
+            detector,
             response,
             ..
         } = self;
-        let mut left = batch.len();
+        let mut left = batch.iter();
         calls.run_all(shared, batch, |(mut result, report)| {
-            left -= 1;
+            if let Some(Admitted {
+                call,
+                refused: None,
+                ..
+            }) = left.next()
+            {
+                detector.brought(call, &result);
+            }
             // The line number makes the name of the pages unique in the conversation.
             let pages = format!("r{}", open.place());
             result.content = calls.pages.fold(&pages, &report.name, result.content);
             response.tool_calls.push(report);
-            let footer = (is_last && left == 0).then_some(calls.footer.as_str());
-            append_result(result, footer, open)
+            let is_last = is_last && left.len() == 0;
+            if is_last && calls.are_last {
+                result.content.push_str(NO_MORE_TOOLS);
+            }
+            // The last result is synced with all earlier ones.
+            let durability = if is_last {
+                Durability::Now
+            } else {
+                Durability::Later
+            };
+            let message = Message::ToolResult(result);
+            open.append(&[Record::Message(&message)], durability, SystemTime::now())
         })?;
         calls.store_values(open)
     }
@@ -306,7 +296,7 @@ impl Turn<'_> {
 
     /// Asks the user about a call, and waits without a limit. Returns why it must not run, if it must not. The question is stored
     /// first, so that a resumed turn asks again and runs each call only once.
-    fn ask_about(&mut self, call: &Call) -> Result<Option<String>> {
+    pub(super) fn ask_about(&mut self, call: &Call) -> Result<Option<String>> {
         let (turn, tool, open) = (self.shared, call.name(), &mut self.open);
         let Some(confirm) = &turn.request.confirm else {
             self.calls.unasked = Some(tool.to_owned());
@@ -314,7 +304,7 @@ impl Turn<'_> {
                 "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
             )));
         };
-        store_now(open, &[Record::Asked(call.id())])?;
+        open.store(&[Record::Asked(call.id())])?;
         let decision = {
             let _pause = turn.cancel.pause();
             let view = call.view(Audience::Approver(turn.cancel));
@@ -327,11 +317,11 @@ impl Turn<'_> {
             })
         };
         match decision {
-            Decision::Yes => store_now(open, &[Record::Asked("")])?,
+            Decision::Yes => open.store(&[Record::Asked("")])?,
             Decision::Always => {
                 let mut allowed = open.session.allowed.clone();
                 allowed.push(call.allowed_as());
-                store_now(open, &[Record::Asked(""), Record::Allow(&allowed)])?;
+                open.store(&[Record::Asked(""), Record::Allow(&allowed)])?;
             }
             Decision::No => return Ok(Some("the user was asked, and said no".to_owned())),
             Decision::Unanswered => {
@@ -400,30 +390,6 @@ impl Agent {
             is_approved: false,
         }
     }
-}
-
-fn store_now(open: &mut OpenSession, entries: &[Record]) -> Result<()> {
-    open.append(entries, Durability::Now, SystemTime::now())
-}
-
-/// Appends a result. The last result of a reply has a `footer`, and is synced with all earlier ones.
-fn append_result(
-    mut result: ToolResult,
-    footer: Option<&str>,
-    open: &mut OpenSession,
-) -> Result<()> {
-    if let Some(footer) = footer.filter(|footer| !footer.is_empty()) {
-        result.content.push_str(&format!("\n[{footer}]"));
-    }
-    let durability = if footer.is_some() {
-        Durability::Now
-    } else {
-        Durability::Later
-    };
-    let message = Message::ToolResult(result);
-    open.append(&[Record::Message(&message)], durability, SystemTime::now())?;
-    open.session.messages.push(message);
-    Ok(())
 }
 
 /// Whether the arguments of a call are whole, although its reply may be cut off.

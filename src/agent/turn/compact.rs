@@ -8,10 +8,11 @@ use std::time::SystemTime;
 use super::Turn;
 use super::ask::Wanted;
 use crate::agent::history::{self, TOKEN};
+use crate::agent::loop_detector::LoopDetector;
 use crate::error::Result;
 use crate::message::{Message, Reply, Stop, Usage};
-use crate::provider::{ProviderError, rejected};
-use crate::text::{clip, fenced, rfc3339};
+use crate::provider::ProviderError;
+use crate::text::{clip, fenced, has_text, rfc3339};
 
 /// Number of times that a request is repeated with less because its host refused what it says.
 const MOST_REFUSALS: u32 = 3;
@@ -160,6 +161,8 @@ impl Turn<'_> {
             (_, _) => format!("{cut} messages summarized"),
         };
         history::forget_usage(&mut kept);
+        // What was dropped may be fetched again.
+        self.detector = LoopDetector::default();
         let session = &mut self.open.session;
         (session.summary, session.messages) = (summary, kept);
         if self.renew_as_it_is() {
@@ -175,7 +178,8 @@ impl Turn<'_> {
         let room = usize::try_from(limit.saturating_mul(TOKEN)).unwrap_or(usize::MAX);
         let words = (limit / 40).clamp(60, 500);
         let session = &self.open.session;
-        let earlier = session.summary.clone().unwrap_or_default();
+        let earlier = session.summary.as_ref();
+        let earlier = earlier.map_or(String::new(), |text| format!("Summary so far: {text}\n\n"));
         // A request also contains the previous summary and the instructions.
         let overhead = earlier.len() + SUMMARIZE.len() + room / 10;
         let most = room.saturating_sub(overhead).max(room / 2).max(1024);
@@ -186,48 +190,26 @@ impl Turn<'_> {
                 "[{unread} earlier messages were too many to read, and are not in this summary.]\n"
             ),
         };
-        match self.ask_for_summary(&earlier, &transcript, words) {
-            Ok(text) => {
-                let longest = usize::try_from(words * 12).unwrap_or(usize::MAX);
-                Some(note + clip(&text, longest))
-            }
-            Err(_) if self.shared.cancel.reason().is_some() => None,
-            Err(error) => {
-                let turn = self.shared;
-                let why = turn.agent.redactor.redact(error.text().to_owned());
-                turn.notice(format!(
-                    "the conversation is getting long and could not be summarized ({why}): \
-                     its older part is left out of this turn"
-                ));
-                None
-            }
-        }
-    }
-
-    /// Asks a model for one summary of the previous `summary` and the `transcript` after it.
-    fn ask_for_summary(
-        &mut self,
-        summary: &str,
-        transcript: &str,
-        words: u64,
-    ) -> Result<String, ProviderError> {
-        let (earlier, what) = match summary {
-            "" => (String::new(), "the summary"),
-            summary => (
-                format!("The summary so far:\n{}\n\n", fenced(summary)),
-                "one new summary of both",
-            ),
-        };
-        let conversation = format!("The conversation:\n{}\n\n", fenced(transcript));
+        let record = fenced(&(earlier + &transcript));
         let question = Message::user(format!(
-            "{earlier}{conversation}Write {what}, in at most {words} words, and nothing else."
+            "The conversation:\n{record}\n\nWrite one summary of all of it, in at most {words} words, and nothing else."
         ));
-        let reply = self.ask(Wanted::Summary(&[question]))?;
-        match reply.text.trim() {
-            "" => Err(rejected("the summary was empty")),
-            _ if reply.stop == Stop::Refused => Err(rejected("the summary was refused")),
-            text => Ok(text.to_owned()),
-        }
+        let turn = self.shared;
+        let why = match self.ask(Wanted::Summary(&[question])) {
+            _ if turn.cancel.reason().is_some() => return None,
+            Ok(reply) if reply.stop == Stop::Refused => "it was refused".to_owned(),
+            Ok(reply) if !has_text(&reply.text) => "it was empty".to_owned(),
+            Ok(reply) => {
+                let longest = usize::try_from(words * 12).unwrap_or(usize::MAX);
+                return Some(note + clip(reply.text.trim(), longest));
+            }
+            Err(error) => turn.agent.redactor.redact(error.text().to_owned()),
+        };
+        turn.notice(format!(
+            "the conversation is getting long and could not be summarized ({why}): \
+             its older part is left out of this turn"
+        ));
+        None
     }
 
     /// Starts a conversation over if it was idle for too long before its next message.

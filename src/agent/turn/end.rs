@@ -1,7 +1,5 @@
 //! The end of a turn: its last reply, its error, and what remains of it in the conversation.
 
-use std::time::SystemTime;
-
 use super::{Ended, State, Turn, last_reply};
 use crate::agent::history;
 use crate::bus::TurnStop;
@@ -10,7 +8,6 @@ use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, Stop};
 use crate::provider::ProviderError;
 use crate::session::{Record, Session};
-use crate::storage::Durability;
 use crate::text::{clip, has_text, to_single_line};
 
 /// Maximum size of the stored part of a broken reply, in bytes; an endless reply would fill the context window forever.
@@ -20,9 +17,7 @@ impl Turn<'_> {
     /// Ends the turn with its last reply, which is not stored yet, and an error.
     pub(super) fn end(&mut self, reply: Option<Reply>, error: Option<Error>) -> Result<State> {
         let error = error.or_else(|| self.calls.take_unasked());
-        self.store_end(reply.clone(), stop_of(reply.as_ref(), error.as_ref()))?;
-        self.ended = (reply, error);
-        Ok(State::Done)
+        self.finish(reply.clone(), (reply, error))
     }
 
     /// Ends a turn in which the model had to answer without tools and only made more calls. In the conversation, the error takes
@@ -32,9 +27,7 @@ impl Turn<'_> {
             text: format!("[No answer: {}]", limit.message),
             ..Reply::default()
         };
-        self.store_end(Some(stand_in), stop_of(None, Some(&limit)))?;
-        self.ended = (None, Some(limit));
-        Ok(State::Done)
+        self.finish(Some(stand_in), (None, Some(limit)))
     }
 
     /// Ends a turn whose request failed. The text that arrived is its answer. A turn without a reply is undone if its message was
@@ -78,24 +71,22 @@ impl Turn<'_> {
             self.open.undo_turn(),
             Record::End(stop_of(None, Some(&error))),
         ];
-        self.open
-            .append(&undone, Durability::Now, SystemTime::now())?;
+        self.open.store(&undone)?;
         self.ended = (begun, Some(error));
         Ok(State::Done)
     }
 
-    /// Stores the end of the turn and returns its messages in the response.
-    fn store_end(&mut self, reply: Option<Reply>, stop: TurnStop) -> Result<()> {
-        let reply = reply.map(Message::Assistant);
-        let mut records: Vec<Record> = reply.iter().map(Record::Message).collect();
-        records.push(Record::End(stop));
-        self.open
-            .append(&records, Durability::Now, SystemTime::now())?;
+    /// Stores a last message and the end of the turn, and returns the turn's messages in the response.
+    fn finish(&mut self, last: Option<Reply>, ended: Ended) -> Result<State> {
+        let last = last.map(Message::Assistant);
+        let mut records: Vec<Record> = last.iter().map(Record::Message).collect();
+        records.push(Record::End(stop_of(ended.0.as_ref(), ended.1.as_ref())));
+        self.open.store(&records)?;
         let messages = &mut self.open.session.messages;
-        messages.extend(reply);
         let asked = messages.iter().rposition(Message::is_question);
         self.response.stored = messages.split_off(asked.unwrap_or_default());
-        Ok(())
+        self.ended = ended;
+        Ok(State::Done)
     }
 }
 

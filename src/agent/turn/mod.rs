@@ -12,20 +12,21 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::prompt::{HeldWorkspace, SystemPrompt};
+use super::loop_detector::LoopDetector;
+use super::prompt::SystemPrompt;
 use super::resume::{calls_used, ids_in_turn, last_reply, resume};
 use super::{Agent, Budget, History, Request, history};
 use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, Stop, ToolCall, User, UserKind};
+use crate::provider::Chain;
 use crate::provider::chain::Choice;
-use crate::provider::{Chain, ProviderError};
-use crate::session::{OpenSession, Record};
+use crate::session::{MemoryStore, OpenSession, Record, Store};
 use crate::storage::Durability;
 use crate::text::{has_text, millis, rfc3339};
 use ask::Wanted;
-use calls::{Calls, is_complete};
+use calls::{Admitted, Calls, is_complete};
 use end::{end_of, judge, stop_of};
 
 /// Notice to the user while another process has locked the conversation.
@@ -78,7 +79,7 @@ pub(super) struct Turn<'a> {
     open: OpenSession,
     prompt: SystemPrompt,
     calls: Calls,
-    state: State,
+    detector: LoopDetector,
     /// Whether the turn before failed, so that a host may refuse the history instead of the message.
     follows_failure: bool,
     /// Whether the conversation in memory lacks messages that no stored summary replaces. It must not replace the stored one.
@@ -129,6 +130,31 @@ impl Agent {
         response.error = error.map(|e| self.redacted(e));
         response.ms = millis(started.elapsed());
         response
+    }
+
+    /// Returns the first request of a turn, as JSON for people to read. Sends and stores nothing.
+    ///
+    /// # Errors
+    /// Returns an error if the conversation cannot be read.
+    pub fn preview(&self, request: &Request) -> Result<String> {
+        let copy = MemoryStore::default();
+        let lines = self.store.read(&request.session)?;
+        copy.write(&request.session, 0, &lines, Durability::Later)?;
+        let agent = Self {
+            store: Arc::new(copy),
+            ..self.clone()
+        };
+        agent.with_turn(request, &|_| (), |shared, open| {
+            let mut response = Response::default();
+            let mut turn = Turn::begin(shared, open, false, &mut response)?;
+            let body = turn.with_request(Wanted::Step, |request| {
+                let first = shared.chain.first();
+                first.map_or(String::new(), |first| {
+                    format!("{:#}", first.preview(request))
+                })
+            });
+            Ok(self.redactor.redact(body))
+        })
     }
 
     /// Opens the conversation of a request and chooses its models, for `work`.
@@ -184,9 +210,15 @@ fn run_turn(shared: Shared, mut open: OpenSession, response: &mut Response) -> R
     if resumed == Some(State::Done) {
         return end_of(&open.session);
     }
-    let mut turn = Turn::begin(shared, open, resumed, response)?;
-    while turn.state != State::Done {
-        turn.step()?;
+    let mut turn = Turn::begin(shared, open, resumed.is_some(), response)?;
+    let mut state = resumed.unwrap_or(State::Asking);
+    while state != State::Done {
+        state = match state {
+            State::Asking => turn.ask_model()?,
+            State::Running(calls) => turn.run_calls(calls)?,
+            State::AwaitingApproval(calls) => turn.ask_user(calls)?,
+            State::Done => State::Done,
+        };
     }
     Ok(turn.ended)
 }
@@ -203,18 +235,18 @@ impl Shared<'_> {
 }
 
 impl<'a> Turn<'a> {
-    /// Starts with the request's message, or continues from the state of a turn that already has it.
+    /// Starts with the request's message, or continues a turn that already has it.
     fn begin(
         shared: Shared<'a>,
         open: OpenSession,
-        resumed: Option<State>,
+        is_resumed: bool,
         response: &'a mut Response,
     ) -> Result<Self> {
         let Shared { agent, request, .. } = shared;
-        let held = agent.prompt.hold_workspace();
+        let now = SystemTime::now();
         let mut prompt = agent
             .prompt
-            .build(&agent.tools, &open.session, request, &held)?;
+            .build(&agent.tools, &open.session, request, now)?;
         for warning in prompt.warnings.drain(..) {
             shared.warn(warning);
         }
@@ -222,7 +254,7 @@ impl<'a> Turn<'a> {
             shared,
             prompt,
             calls: Calls::new(&open.session),
-            state: State::Asking,
+            detector: LoopDetector::default(),
             follows_failure: open.session.ended == Some(TurnStop::Error),
             is_shortened: false,
             empty_answers: 0,
@@ -234,29 +266,15 @@ impl<'a> Turn<'a> {
             open,
             response,
         };
-        match resumed {
-            Some(state) => {
-                turn.state = state;
-                shared.budget.restore(calls_used(&turn.open.session));
-            }
-            None => {
-                turn.give_up_calls()?;
-                turn.append_user_message(&held)?;
-            }
+        if is_resumed {
+            shared.budget.restore(calls_used(&turn.open.session));
+        } else {
+            turn.give_up_calls()?;
+            turn.append_user_message()?;
         }
         turn.apply_message_limit();
         history::drop_old_images(&mut turn.open.session.messages);
         Ok(turn)
-    }
-
-    fn step(&mut self) -> Result<()> {
-        self.state = match std::mem::replace(&mut self.state, State::Done) {
-            State::Asking => self.ask_model()?,
-            State::Running(calls) => self.run_calls(calls)?,
-            State::AwaitingApproval(calls) => self.ask_user(calls)?,
-            State::Done => State::Done,
-        };
-        Ok(())
     }
 
     /// Returns why the model may only answer in words, if so.
@@ -264,20 +282,12 @@ impl<'a> Turn<'a> {
     /// # Errors
     /// Returns why it must not be asked.
     fn permit(&self) -> Result<Option<Error>> {
-        let Shared { cancel, chain, .. } = self.shared;
-        match cancel.reason() {
-            Some(CancelReason::Deadline) => return Err(cancel.timed_out()),
-            Some(why @ CancelReason::Stopped) => {
-                return Err(ProviderError::Cancelled(why).into_error(chain.first_name()));
-            }
-            None => {}
-        }
         if self.cuts == MOST_CUTS {
             let what = format!("{MOST_CUTS} replies in a row were cut off within their tool calls");
             let hint = "allow more with --max-tokens, or ask for less at once";
             return Err(Error::new(Kind::Limit, what).hint(hint));
         }
-        if self.calls.detector.is_stuck() {
+        if self.detector.is_stuck() {
             return Ok(Some(withheld("the same calls were repeated")));
         }
         Ok(self.last_request(self.response.steps + 1))
@@ -311,8 +321,9 @@ impl<'a> Turn<'a> {
             let (asking, hook) = self.shared.cancel.follower();
             (self.asking, self.asking_hook) = (asking, Some(hook));
         }
-        // A later message gets a separate turn with all steps.
-        if wanted == Wanted::Step && self.response.steps < agent.limits.max_steps.div_ceil(2) {
+        // A later message gets a separate turn with all steps, and so does one after a stop.
+        let is_early = self.response.steps < agent.limits.max_steps.div_ceil(2);
+        if wanted == Wanted::Step && is_early && self.shared.cancel.reason().is_none() {
             self.take_steering()?;
         }
         let mut reply = match self.ask_with_room(wanted) {
@@ -377,9 +388,9 @@ impl<'a> Turn<'a> {
         if has_text(&reply.text) {
             events(Event::Progress(reply.text.clone()));
         }
-        let no_more_tools = self.last_request(self.response.steps + 1).is_some();
-        self.calls
-            .next_reply(&reply, footer(reply.calls.len(), no_more_tools));
+        self.detector.next_reply();
+        self.calls.are_last = self.last_request(self.response.steps + 1).is_some();
+        self.calls.cut_at = reply.stop.is_cut().then_some(reply.limit);
         reply.calls_used = self.shared.budget.calls_used();
         reply.calls.truncate(MOST_CALLS);
         for call in &mut reply.calls {
@@ -387,7 +398,8 @@ impl<'a> Turn<'a> {
         }
         make_unique(&mut reply.calls, &self.open.session.messages);
         let calls = reply.calls.clone();
-        self.append_message(Message::Assistant(reply))?;
+        self.open
+            .store(&[Record::Message(&Message::Assistant(reply))])?;
         Ok(State::Running(calls.into()))
     }
 
@@ -396,19 +408,25 @@ impl<'a> Turn<'a> {
         let Some(next) = calls.front() else {
             return self.end_calls();
         };
-        if self.needs_approval(next) {
+        if self.asks_about(&self.shared.agent.tools.prepare(next)) {
             return Ok(State::AwaitingApproval(calls));
         }
         let count = self.parallel(&calls);
-        let batch: Vec<ToolCall> = calls.drain(..count).collect();
-        self.run_together(&batch, calls.is_empty())?;
+        let together: Vec<ToolCall> = calls.drain(..count).collect();
+        let batch: Vec<Admitted> = together.iter().map(|call| self.admit(call)).collect();
+        self.run_batch(&batch, calls.is_empty())?;
         Ok(State::Running(calls))
     }
 
-    /// Asks the user about the first call. The stored question tells a resumed turn that these calls have not begun.
+    /// Asks the user about the first call, and runs it if they agree. The stored question tells a resumed turn that these calls have not begun.
     fn ask_user(&mut self, mut calls: VecDeque<ToolCall>) -> Result<State> {
         if let Some(call) = calls.pop_front() {
-            self.run_if_approved(&call, calls.is_empty())?;
+            let mut admitted = self.admit(&call);
+            if admitted.refused.is_none() {
+                admitted.refused = self.ask_about(&admitted.call)?;
+                admitted.is_approved = admitted.refused.is_none();
+            }
+            self.run_batch(&[admitted], calls.is_empty())?;
         }
         Ok(State::Running(calls))
     }
@@ -427,42 +445,25 @@ impl<'a> Turn<'a> {
         Ok(State::Asking)
     }
 
-    fn append_message(&mut self, message: Message) -> Result<()> {
-        let record = [Record::Message(&message)];
-        self.open
-            .append(&record, Durability::Now, SystemTime::now())?;
-        self.open.session.messages.push(message);
-        Ok(())
-    }
-
-    fn append_user_message(&mut self, held: &HeldWorkspace) -> Result<()> {
+    fn append_user_message(&mut self) -> Result<()> {
         let Shared { agent, request, .. } = self.shared;
         let now = SystemTime::now();
         self.expire_idle(now)?;
-        let open = &mut self.open;
-        let user = request.message(&agent.prompt, now);
-        open.append(
-            &[Record::Message(&Message::User(user.clone()))],
-            Durability::Now,
-            now,
-        )?;
-        let (notes, warnings) = agent.prompt.notes(now, held);
-        open.session.close_turn();
-        let message = Message::User(User { notes, ..user });
-        open.session.messages.push(message);
-        for warning in warnings {
-            self.shared.warn(warning);
+        let user = Message::User(request.message(&agent.prompt, now));
+        self.open.store(&[Record::Message(&user)])?;
+        if let Some(Message::User(user)) = self.open.session.messages.last_mut() {
+            user.notes.clone_from(&self.prompt.notes);
         }
         Ok(())
     }
 
     /// Stores results for calls that wait for the user's decision, because another message arrived instead.
     fn give_up_calls(&mut self) -> Result<()> {
-        let results = self.open.give_up_not_begun();
-        let records: Vec<Record> = results.iter().map(Record::Message).collect();
-        if records.is_empty() {
+        let results = self.open.take_not_begun();
+        if results.is_empty() {
             return Ok(());
         }
+        let records: Vec<Record> = results.iter().map(Record::Message).collect();
         self.open
             .append(&records, Durability::Later, SystemTime::now())
     }
@@ -479,7 +480,7 @@ impl<'a> Turn<'a> {
         };
         for part in steering(&self.asking) {
             let now = SystemTime::now();
-            self.append_message(Message::User(User {
+            let user = Message::User(User {
                 content: part.text,
                 media: part.media,
                 time: rfc3339(now),
@@ -487,7 +488,8 @@ impl<'a> Turn<'a> {
                 ids: vec![part.id],
                 kind: UserKind::Steering,
                 ..User::default()
-            }))?;
+            });
+            self.open.store(&[Record::Message(&user)])?;
             let text = "added your new message to this turn";
             (self.shared.events)(Event::Trace(text.to_owned()));
         }
@@ -500,20 +502,6 @@ fn withheld(why: &str) -> Error {
     let message = format!("tools were withheld from the model: {why}");
     Error::new(Kind::Limit, message)
         .hint("rephrase the request, or use another model (--model, /model)")
-}
-
-/// Returns the notice after the last result of a reply with this number of calls.
-fn footer(calls: usize, no_more_tools: bool) -> String {
-    let mut notes = Vec::new();
-    if calls > MOST_CALLS {
-        notes.push(format!(
-            "your reply made {calls} calls; only the first {MOST_CALLS} were run"
-        ));
-    }
-    if no_more_tools {
-        notes.push("no more tools in this turn: answer with what you have".to_owned());
-    }
-    notes.join("; ")
 }
 
 /// Makes ids of calls unique in the conversation, because some hosts count from 1 in every reply, and some send no ids.
