@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use rustix::fs::statvfs;
 use serde_json::Value;
 
 use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, text};
@@ -20,8 +19,6 @@ use crate::worker::Workers;
 
 /// Maximum size of a file, in bytes (Bot API, `sendDocument`).
 const MAX_FILE: u64 = 50 << 20;
-/// Free space that copying a file must leave, in bytes.
-const MIN_FREE: u64 = 64 << 20;
 
 /// Sends messages for models.
 struct Sender<'a> {
@@ -121,17 +118,11 @@ impl Sender<'_> {
     ) -> Result<(NewFile, u64)> {
         let (mut file, name) = outbox.new_file()?;
         let mut copied = 0;
-        self.workers
-            .send_file(path, MAX_FILE, turn.cancel, &mut |bytes| {
-                copied += bytes.len() as u64;
-                let disk = statvfs(self.home.root())?;
-                if disk.f_bavail.saturating_mul(disk.f_frsize) < MIN_FREE {
-                    return Err(Error::failed(
-                        "the disk has too little free space for a copy of the file",
-                    ));
-                }
-                file.push(bytes)
-            })?;
+        let copy = &mut |bytes: &[u8]| {
+            copied += bytes.len() as u64;
+            file.push(bytes)
+        };
+        self.workers.send_file(path, MAX_FILE, turn.cancel, copy)?;
         if copied == 0 {
             return Err(Error::failed(format!(
                 "{} is empty, and Telegram takes no empty files",
