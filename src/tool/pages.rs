@@ -19,8 +19,6 @@ const PAGE: usize = MAX_RESULT - 300;
 const MAX_TEXT: usize = 1 << 20;
 /// Extra bytes during redaction, because half of a secret is not recognized.
 const SLACK: usize = 64 << 10;
-/// Maximum size of a result before redaction, in bytes.
-const MAX_RAW: usize = MAX_TEXT + SLACK;
 /// Maximum size of the results retained for one turn, in bytes. The oldest are dropped first, the newest never.
 const MAX_KEPT: usize = 2 << 20;
 
@@ -30,12 +28,11 @@ pub(super) fn bounded(mut text: String, strike: impl FnOnce(String) -> String) -
         return strike(text);
     }
     let fence = fence_of(&text).to_owned();
-    let is_cut = text.len() > MAX_RAW;
-    text.truncate(clip(&text, MAX_RAW).len());
+    text.truncate(clip(&text, MAX_TEXT + SLACK).len());
     let mut text = strike(text);
     // The end may be half a secret, however much shorter the text has become.
-    let whole = text.len() - if is_cut { SLACK.min(text.len()) } else { 0 };
-    text.truncate(clip(&text, whole.min(MAX_TEXT)).len());
+    let whole = text.len().saturating_sub(SLACK).min(MAX_TEXT);
+    text.truncate(clip(&text, whole).len());
     let close = if fence.is_empty() { "" } else { "\n" };
     let most = size(MAX_TEXT as u64);
     text.push_str(&format!(
