@@ -55,7 +55,7 @@ impl Registry {
 
     fn insert(&mut self, tool: Arc<Function>) -> Result<()> {
         let name = tool.spec.name.to_string();
-        if !is_valid_name(&name) {
+        if valid_name(&name) != name {
             return Err(Error::usage(format!("invalid tool name \"{name}\"")));
         }
         if tool.owner == Owner::Program {
@@ -146,22 +146,15 @@ impl Registry {
             .unwrap_or_else(|| valid_name(name))
     }
 
-    fn names(&self) -> String {
-        self.tools.keys().cloned().collect::<Vec<_>>().join(", ")
-    }
-
-    /// Returns the schema of a tool.
-    pub(crate) fn schema(&self, name: &str) -> Option<Value> {
-        parse_json(self.tools.get(name)?.spec.schema.as_bytes()).ok()
-    }
-
     fn unknown(&self, name: &str) -> String {
-        let near = || nearest(name, self.tools.keys().map(String::as_str));
-        let known =
-            names::suggest(name, self).or_else(|| Some(format!("did you mean {}?", near()?)));
-        match known {
-            Some(known) => format!("no tool named \"{name}\"; {known}"),
-            None => format!("no tool named \"{name}\"; the tools are: {}", self.names()),
+        let known: Vec<&str> = self.tools.keys().map(String::as_str).collect();
+        let meant = names::known_elsewhere(name).filter(|tool| known.contains(tool));
+        match meant.or_else(|| nearest(name, known.iter().copied())) {
+            Some(near) => format!("no tool named \"{name}\"; did you mean {near}?"),
+            None => format!(
+                "no tool named \"{name}\"; the tools are: {}",
+                known.join(", ")
+            ),
         }
     }
 
@@ -269,12 +262,6 @@ fn writes_mark(name: &str, args: &Value) -> bool {
     }
 }
 
-/// Whether providers accept a name.
-fn is_valid_name(name: &str) -> bool {
-    let is_valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_valid)
-}
-
 /// Converts a name to a form that providers accept, because models invent names, and a request that repeats an invalid one is
 /// always refused.
 pub(super) fn valid_name(name: &str) -> String {
@@ -291,8 +278,7 @@ pub(super) fn valid_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::pages::Pages;
-    use super::super::{Audience, Task};
-    use super::super::{CallContext, ToolOutput};
+    use super::super::{CallContext, Task, ToolOutput};
     use super::*;
     use crate::bus::Origin;
     use crate::cancel::Cancel;
@@ -367,7 +353,7 @@ mod tests {
                 assert!(!said.contains("hunt"), "{before}: {said}");
                 let call = call(name, &arguments.to_string());
                 let registry = registry();
-                let shown = registry.prepare(&call).view(Audience::Events).summary;
+                let shown = registry.prepare(&call).summary();
                 assert!(!shown.contains("hunt"), "{before}: {shown}");
             }
             let said = dispatch("echo", &format!("{{\"{text}")).content;
@@ -376,7 +362,7 @@ mod tests {
         let blank = format!("{}{key}", " ".repeat((16 << 10) - 20));
         let call = call("echo", &json!({"text": blank}).to_string());
         let registry = registry();
-        let shown = registry.prepare(&call).view(Audience::Events).summary;
+        let shown = registry.prepare(&call).summary();
         assert!(!shown.contains("hunt"), "{shown}");
     }
 }
