@@ -1,18 +1,16 @@
 //! Long results in pages: the first is in the conversation, and `read_more` returns the others until the turn ends.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard};
-
-use serde_json::Value;
+use std::sync::Mutex;
 
 use super::exec::EXEC;
-use super::{CallContext, Function, Owner, Risk, ToolOutput, ToolSpec, text};
+use super::{Function, Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
 use crate::sync;
 use crate::text::{clip, fence_of, foreign_line, size};
 
 /// Maximum size of a result in the conversation, in bytes, including the page notice.
-pub(super) const MAX_RESULT: usize = 30_000;
+const MAX_RESULT: usize = 30_000;
 /// Maximum size of the text on a page, in bytes.
 const PAGE: usize = MAX_RESULT - 300;
 /// Maximum size of a result, in bytes. Others may choose its length.
@@ -73,7 +71,7 @@ impl Pages {
             fence: fence.to_owned(),
         };
         let shown = long.page(1).unwrap_or_default();
-        let mut results = self.lock();
+        let mut results = sync::lock(&self.results);
         results.push_back(long);
         while results.len() > 1 && results.iter().map(|long| long.bytes).sum::<usize>() > MAX_KEPT {
             results.pop_front();
@@ -82,7 +80,7 @@ impl Pages {
     }
 
     fn page(&self, id: &str, number: usize) -> Result<String> {
-        let results = self.lock();
+        let results = sync::lock(&self.results);
         let Some(long) = results.iter().find(|long| long.id == id.trim()) else {
             let id = foreign_line(id, 300);
             return Err(Error::failed(format!(
@@ -90,10 +88,6 @@ impl Pages {
             )));
         };
         long.page(number)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Long>> {
-        sync::lock(&self.results)
     }
 }
 
@@ -174,15 +168,11 @@ pub(super) fn read_more_tool() -> Function {
             r#""page":{"type":"integer","minimum":1}},"required":["result_id","page"]}"#
         ),
     );
-    Function::owned(Owner::BuiltIn, spec, &["result_id", "page"], read_more)
-}
-
-fn read_more(args: &Value, turn: &CallContext) -> Result<ToolOutput> {
-    let number = args["page"].as_u64().and_then(|page| page.try_into().ok());
-    let page = turn
-        .pages
-        .page(text(args, "result_id"), number.unwrap_or(0));
-    page.map(ToolOutput::text)
+    Function::built_in(spec, &["result_id", "page"], |args, turn| {
+        let number = args["page"].as_u64().and_then(|page| page.try_into().ok());
+        let page = (turn.pages).page(text(args, "result_id"), number.unwrap_or(0));
+        page.map(ToolOutput::text)
+    })
 }
 
 #[cfg(test)]
