@@ -149,7 +149,7 @@ mod worker;
 
 pub use agent::{
     Agent, Budget, Builder, Cancel, CancelReason, Confirm, Decision, History, Hook, Limits,
-    PendingCall, ReceivedMessage, Request, Steering, TaskReport, Tasks, fill,
+    ReceivedMessage, Request, Steering, TaskReport, Tasks, fill,
 };
 pub use app::App as Home;
 pub use bus::{
@@ -171,7 +171,7 @@ pub use session::{
     Durability, FileStore, Guard, Line, MemoryStore, Session, SessionInfo, Store, Values,
     key as session_key,
 };
-pub use tool::{CallContext, Function, Registry, Risk, Task, ToolOutput, ToolSpec};
+pub use tool::{CallContext, Function, PendingCall, Registry, Risk, Task, ToolOutput, ToolSpec};
 pub use worker::init;
 
 // Of the tests: limits on time, random numbers, temporary directories.

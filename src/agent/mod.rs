@@ -44,7 +44,7 @@ use crate::paths::Home;
 use crate::provider::{Chain, Retry, ToolOffer};
 use crate::redact::Redactor;
 use crate::session::{self, OpenSession, Record, Session, SessionInfo, Store};
-use crate::tool::{Registry, ToolSpec};
+use crate::tool::{PendingCall, Registry, ToolSpec};
 pub use crate::usage::Budget;
 use crate::usage::Ledger;
 use crate::worker::Workers;
@@ -173,23 +173,6 @@ type Filter = dyn Fn(Vec<Message>) -> Vec<Message> + Send + Sync;
 
 /// Asks the user whether a call may run, and waits for the answer.
 pub type Confirm = dyn Fn(&PendingCall) -> Decision + Send + Sync;
-
-/// A call that waits for the user's decision. Its texts are complete, except that configured secrets are removed and invisible
-/// characters are written as their codes.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct PendingCall {
-    /// Id of the call, unique in the conversation. A resumed turn asks about the same call again.
-    pub id: String,
-    /// Name of the tool.
-    pub tool: String,
-    /// Summary of the call in one line, which may be cut.
-    pub summary: String,
-    /// Arguments, each complete as `name: value`, except those shown in `change`.
-    pub arguments: Vec<String>,
-    /// Lines that the call would remove, prefixed with `-`, and add, prefixed with `+`.
-    pub change: Vec<String>,
-}
 
 /// The user's decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::provider::{anthropic, openai, responses};
 use crate::rng::Rng;
 use crate::sse;
 use crate::test_dir::TestDir;
-use crate::tool::{Audience, ToolSpec};
+use crate::tool::ToolSpec;
 use crate::worker::protocol::{FileAction, FileJob};
 
 /// Opens a home with these settings and an empty environment.
@@ -143,11 +143,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
                     assert!(!call.name.trim().is_empty());
                     call.name = tools.resolve(&call.name);
                     let prepared = tools.prepare(&call);
-                    let told = (
-                        prepared.view(Audience::Events).summary,
-                        prepared.identity(),
-                        prepared.risk(),
-                    );
+                    let told = (prepared.summary(), prepared.identity(), prepared.risk());
                     assert!(told.0.len() < 1000);
                 }
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::list::{RemoteTool, read_tools};
+use super::list::RemoteTool;
 use super::{Definition, START};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind};
@@ -25,8 +25,6 @@ const MAX_TOOLS: usize = 500;
 const METHOD_NOT_FOUND: i64 = -32601;
 /// Time limit for sending a cancellation, for which the turn waits.
 const ABANDON: Duration = Duration::from_millis(100);
-/// Minimum time between two reports of progress.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Transports messages to a server and back.
 pub(super) trait Transport: Send + Sync {
@@ -79,13 +77,10 @@ impl Failure {
                 Error::failed(format!("call refused: {}", of.redactor.foreign(&text, 2_000)))
             }
             Self::NoSession => Error::failed("the session was lost: call again"),
-            Self::Silent(time, said) if said.is_empty() => {
-                Error::failed(format!("no answer within {} s", time.as_secs()))
+            Self::Silent(time, said) => {
+                let last = if said.is_empty() { "" } else { "; last output:\n" };
+                Error::failed(format!("no answer within {} s{last}{said}", time.as_secs()))
             }
-            Self::Silent(time, said) => Error::failed(format!(
-                "no answer within {} s; last output:\n{said}",
-                time.as_secs()
-            )),
             Self::Status(status @ (401 | 403)) => Error::failed(format!(
                 "access refused (status {status}); signing in by OAuth is not supported"
             ))
@@ -117,11 +112,10 @@ pub(super) struct Wait<'a> {
     pub id: u64,
     pub cancel: &'a Cancel,
     pub until: Instant,
-    /// Limit without a response or a report of progress.
-    silence: Duration,
-    ends: Instant,
-    on_progress: Option<&'a dyn Fn(&str)>,
-    reported: Option<Instant>,
+    /// Time limit without a response or a report of progress.
+    pub silence: Duration,
+    /// End of the wait for a server that reports progress.
+    pub ends: Instant,
 }
 
 impl<'a> Wait<'a> {
@@ -133,16 +127,7 @@ impl<'a> Wait<'a> {
             until,
             silence: time,
             ends: until,
-            on_progress: None,
-            reported: None,
         }
-    }
-
-    /// Asks for reports of progress, which extend the wait up to this total.
-    pub(super) fn with_progress(mut self, total: Duration, report: &'a dyn Fn(&str)) -> Self {
-        self.ends = Instant::now() + total;
-        self.on_progress = Some(report);
-        self
     }
 
     pub(super) fn left(&self) -> Duration {
@@ -157,15 +142,8 @@ impl<'a> Wait<'a> {
 
     /// Extends the wait if this message reports progress of the request.
     pub(super) fn progressed(&mut self, message: &Value) {
-        if progress_token(message) != Some(self.id) {
-            return;
-        }
-        let now = Instant::now();
-        self.until = (now + self.silence).min(self.ends);
-        let is_due = self.reported.is_none_or(|at| now - at >= PROGRESS_INTERVAL);
-        if let (Some(report), true) = (self.on_progress, is_due) {
-            self.reported = Some(now);
-            report(&progress(&message["params"]));
+        if progress_token(message) == Some(self.id) {
+            self.until = (Instant::now() + self.silence).min(self.ends);
         }
     }
 }
@@ -176,14 +154,6 @@ pub(super) fn progress_token(message: &Value) -> Option<u64> {
         return None;
     }
     message["params"]["progressToken"].as_u64()
-}
-
-/// Returns the text of a progress report.
-fn progress(params: &Value) -> String {
-    match params["message"].as_str() {
-        Some(message) => message.to_owned(),
-        None => to_single_line(&params["progress"].to_string(), 40),
-    }
 }
 
 /// Handles a message that is not a response: notes a changed list, and returns the reply to a request of the server. Only pings
@@ -281,7 +251,8 @@ impl Connection {
             let Some(found) = page["tools"].as_array() else {
                 return Err(Failure::failed("its list of tools is not a list"));
             };
-            tools.extend(read_tools(found, redactor));
+            let read = |tool| RemoteTool::read(tool, redactor);
+            tools.extend(found.iter().filter_map(read));
             match page["nextCursor"].as_str() {
                 Some(cursor) if tools.len() < MAX_TOOLS => {
                     params = json!({"cursor": cursor});
@@ -301,7 +272,7 @@ impl Connection {
     ) -> Result<Value, Failure> {
         let id = self.last_id.fetch_add(1, Ordering::SeqCst) + 1;
         let mut request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        if wait.on_progress.is_some() {
+        if method == "tools/call" {
             request["params"]["_meta"] = json!({"progressToken": id});
         }
         wait.id = id;

@@ -48,7 +48,6 @@ pub(super) struct Http {
 struct Session {
     id: Option<String>,
     revision: Option<String>,
-    is_stateless: bool,
 }
 
 impl Http {
@@ -76,8 +75,9 @@ impl Http {
         if let Some(revision) = &session.revision {
             add("mcp-protocol-version", revision);
         }
+        let is_stateless = session.revision.as_deref() == Some(STATELESS_REVISION);
         let mut body = message.cloned();
-        if let (Some(message), true) = (&mut body, session.is_stateless) {
+        if let (Some(message), true) = (&mut body, is_stateless) {
             add("mcp-method", message["method"].as_str().unwrap_or_default());
             if let Some(name) = message["params"]["name"].as_str() {
                 add("mcp-name", name);
@@ -177,18 +177,14 @@ impl Http {
     }
 }
 
-fn is_stream(head: &Head) -> bool {
-    let kind = head.header("content-type").unwrap_or_default();
-    kind.contains("text/event-stream")
-}
-
 impl Transport for Http {
     fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value, Failure> {
         let (mut exchange, head) = self.post(request, wait.until, wait.cancel)?;
         if !head.is_success() {
             return self.read_error(&mut exchange, &head, wait.until);
         }
-        if is_stream(&head) {
+        let kind = head.header("content-type").unwrap_or_default();
+        if kind.contains("text/event-stream") {
             return self.read_events(exchange, wait);
         }
         let body = exchange.whole_body(MAX_MESSAGE, wait.until)?;
@@ -208,9 +204,7 @@ impl Transport for Http {
     }
 
     fn set_revision(&self, revision: &str) -> bool {
-        let mut session = self.session();
-        session.revision = Some(revision.to_owned());
-        session.is_stateless = revision == STATELESS_REVISION;
+        self.session().revision = Some(revision.to_owned());
         true
     }
 }

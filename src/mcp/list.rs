@@ -39,7 +39,7 @@ pub(crate) struct RemoteTool {
 
 impl RemoteTool {
     /// Parses a tool of a list. Returns `None` if it cannot be offered.
-    fn read(tool: &Value, redactor: &Redactor) -> Option<Self> {
+    pub(super) fn read(tool: &Value, redactor: &Redactor) -> Option<Self> {
         let name = tool["name"].as_str()?;
         let is_named = (1..=MAX_NAME).contains(&name.len());
         if !is_named || tool["execution"]["taskSupport"] == "required" {
@@ -70,13 +70,6 @@ impl RemoteTool {
     pub(crate) fn size(&self) -> u64 {
         (self.name.len() + self.description.len() + self.schema.len() + FRAME) as u64
     }
-}
-
-/// Returns the tools of a page that can be offered.
-pub(super) fn read_tools(page: &[Value], redactor: &Redactor) -> Vec<RemoteTool> {
-    page.iter()
-        .filter_map(|tool| RemoteTool::read(tool, redactor))
-        .collect()
 }
 
 /// Contents of `state/mcp/NAME.json`.
@@ -192,7 +185,8 @@ mod tests {
     use crate::test_dir::TestDir;
 
     fn tools(tools: &[Value]) -> Vec<RemoteTool> {
-        read_tools(tools, &Redactor::default())
+        let read = |tool| RemoteTool::read(tool, &Redactor::default());
+        tools.iter().filter_map(read).collect()
     }
 
     fn definition(dir: &TestDir) -> Definition {

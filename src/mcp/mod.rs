@@ -81,14 +81,15 @@ pub(crate) struct Definition {
 pub(crate) struct Server {
     pub definition: Definition,
     common: Arc<Common>,
+    /// Times of the program's starts within [`PERIOD`]; locked during a start.
+    starts: Mutex<Vec<Instant>>,
+    /// Never locked while the server is waited for.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     connection: Option<Arc<Connection>>,
-    /// Times of the program's starts within [`PERIOD`].
-    starts: Vec<Instant>,
     /// Reason for the end or the failure of the last connection.
     last_error: String,
     /// Whether the user knows that the server does not start.
@@ -139,6 +140,7 @@ impl Servers {
                 let server = Arc::new(Server {
                     definition,
                     common: self.common.clone(),
+                    starts: Mutex::default(),
                     state: Mutex::default(),
                 });
                 servers.insert(server.definition.name.clone(), server.clone());
@@ -283,7 +285,7 @@ impl Server {
     }
 
     /// Calls a tool, with its name and arguments in `params`. If the user allowed it, it must be `unchanged` on the connection
-    /// that is used. `events` gets its progress, and warnings about the server.
+    /// that is used. `events` gets warnings about the server.
     ///
     /// # Errors
     /// Errors are for the model, with the server's message. A program that ended is started again at the next call.
@@ -295,17 +297,13 @@ impl Server {
         events: &dyn Fn(Event),
     ) -> Result<Value> {
         let name = &self.definition.name;
-        let on_progress = |text: &str| {
-            let text = self.definition.redactor.foreign(text, 200);
-            events(Event::Notice(format!("MCP server {name}: {text}")));
-        };
-        let call = |connection: &Connection| {
-            let wait = Wait::within(CALL_SILENCE, cancel).with_progress(CALL_TOTAL, &on_progress);
-            connection.request("tools/call", params, wait)
-        };
         let connection = self.connect(cancel, events)?;
         unchanged.map_or(Ok(()), |tool| self.check_unchanged(tool))?;
-        match call(&connection) {
+        let wait = Wait {
+            ends: Instant::now() + CALL_TOTAL,
+            ..Wait::within(CALL_SILENCE, cancel)
+        };
+        match connection.request("tools/call", params, wait) {
             Ok(result) if result["resultType"] == "input_required" => Err(Error::failed(format!(
                 "MCP server {name}: it asks for more input in the middle of the call, which is not supported"
             ))),
@@ -371,23 +369,17 @@ impl Server {
     fn fail(&self, connection: &Arc<Connection>, failure: Failure) -> Error {
         let is_over = matches!(failure, Failure::NoSession | Failure::Silent(..));
         let e = failure.into_error(&self.definition);
-        if is_over || !connection.is_open() {
-            self.disconnect(connection, &e.message);
+        let mut state = self.lock();
+        let known = state.connection.as_ref();
+        let is_known = known.is_some_and(|known| Arc::ptr_eq(known, connection));
+        if is_known && (is_over || !connection.is_open()) {
+            state.connection = None;
+            state.last_error = brief(&e.message);
         }
         if e.kind == Kind::Interrupted {
             return e;
         }
         e.doing(format_args!("MCP server {}", self.definition.name))
-    }
-
-    fn disconnect(&self, connection: &Arc<Connection>, why: &str) {
-        let mut state = self.lock();
-        if let Some(known) = &state.connection {
-            if Arc::ptr_eq(known, connection) {
-                state.connection = None;
-                state.last_error = brief(why);
-            }
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -396,9 +388,9 @@ impl Server {
 
     /// Returns the open connection, or a new one.
     fn open(&self, cancel: &Cancel) -> Result<Arc<Connection>> {
-        let mut state = loop {
-            match self.state.try_lock() {
-                Ok(state) => break state,
+        let mut starts = loop {
+            match self.starts.try_lock() {
+                Ok(starts) => break starts,
                 Err(TryLockError::Poisoned(e)) => break e.into_inner(),
                 // Another call is starting the server.
                 Err(TryLockError::WouldBlock) => cancel
@@ -406,22 +398,23 @@ impl Server {
                     .map_err(|_| Error::new(Kind::Interrupted, "stopped"))?,
             }
         };
-        if let Some(connection) = state.connection.as_ref().filter(|known| known.is_open()) {
+        let ended = self.lock().connection.take_if(|known| !known.is_open());
+        drop(ended);
+        if let Some(connection) = &self.lock().connection {
             return Ok(connection.clone());
         }
-        state.connection = None;
         if matches!(self.definition.kind, ServerKind::Program(_)) {
-            self.count_start(&mut state)?;
+            self.count_start(&mut starts)?;
         }
         match self.start(cancel) {
             Ok(connection) => {
                 let connection = Arc::new(connection);
-                state.connection = Some(connection.clone());
+                self.lock().connection = Some(connection.clone());
                 Ok(connection)
             }
             Err(failure) => {
                 let e = failure.into_error(&self.definition);
-                state.last_error = brief(&e.message);
+                self.lock().last_error = brief(&e.message);
                 Err(self.explain_start(e))
             }
         }
@@ -454,19 +447,19 @@ impl Server {
 
     /// # Errors
     /// Fails if the program was started too often.
-    fn count_start(&self, state: &mut State) -> Result<()> {
-        state.starts.retain(|start| start.elapsed() < PERIOD);
-        if state.starts.len() < MAX_STARTS {
-            state.starts.push(Instant::now());
+    fn count_start(&self, starts: &mut Vec<Instant>) -> Result<()> {
+        starts.retain(|start| start.elapsed() < PERIOD);
+        if starts.len() < MAX_STARTS {
+            starts.push(Instant::now());
             return Ok(());
         }
-        let left = PERIOD.saturating_sub(state.starts[0].elapsed());
+        let left = PERIOD.saturating_sub(starts[0].elapsed());
         Err(Error::failed(format!(
             "MCP server {}: it was started {MAX_STARTS} times within {} minutes, and is tried again in {} min; the last time: {}",
             self.definition.name,
             PERIOD.as_secs() / 60,
             left.as_secs() / 60 + 1,
-            state.last_error
+            self.lock().last_error
         )))
     }
 }
@@ -511,6 +504,38 @@ pub(crate) use tests::read_frame;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::Settings;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_stopped_call_does_not_wait_for_another_that_starts_the_server() {
+        // Accepts connections and never answers.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Servers::default().get(Definition {
+            name: "slow".to_owned(),
+            checksum: String::new(),
+            kind: ServerKind::Remote(Box::new(Remote {
+                settings: Settings::default(),
+                url: format!("http://{}/", listener.local_addr().unwrap()),
+                headers: Vec::new(),
+            })),
+            list: PathBuf::new(),
+            redactor: Redactor::default(),
+        });
+        let call = |cancel: &Cancel| server.call(&Value::Null, None, cancel, &|_| ());
+        let (waiting, stopped) = (Cancel::default(), Cancel::default());
+        stopped.stop();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| call(&waiting));
+            let _open = listener.accept().unwrap();
+            let started = Instant::now();
+            let error = call(&stopped).unwrap_err();
+            assert_eq!(error.kind, Kind::Interrupted);
+            assert!(started.elapsed() < START / 2);
+            waiting.stop();
+            assert!(first.join().unwrap().is_err());
+        });
+    }
 
     /// Runs all parsers on a message, for the fuzzer.
     pub(crate) fn read_frame(text: &str) {
@@ -518,7 +543,7 @@ mod tests {
         for message in &messages {
             drop(client::reply_to(message, &AtomicBool::default()));
             client::progress_token(message);
+            RemoteTool::read(message, &Redactor::default());
         }
-        list::read_tools(&messages, &Redactor::default());
     }
 }

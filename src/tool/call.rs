@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::{CallContext, Function, Owner, Risk, ToolOutput, pages};
+use super::{CallContext, Change, Function, Owner, Risk, ToolOutput, pages};
 use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::json::parse_json;
@@ -34,24 +34,21 @@ pub(super) struct Checked<'a> {
     pub shown: OnceLock<String>,
 }
 
-/// The person who sees a call.
-#[derive(Clone, Copy)]
-pub(crate) enum Audience<'a> {
-    /// Sees the call happen. Everything that looks like a secret is removed.
-    Events,
-    /// Decides about the call. Only known secrets are removed, because text that looks like a secret may matter. Reads the file
-    /// that the call would replace, until cancelled.
-    Approver(&'a Cancel),
-}
-
-/// A call as shown to a person, without control characters.
-pub(crate) struct CallView {
-    /// Summary in one line.
+/// A call that waits for the user's decision. Its texts are complete, except that configured secrets are removed and invisible
+/// characters are written as their codes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PendingCall {
+    /// Id of the call, unique in the conversation. A resumed turn asks about the same call again.
+    pub id: String,
+    /// Name of the tool.
+    pub tool: String,
+    /// Summary of the call in one line, which may be cut.
     pub summary: String,
-    /// Full arguments, only for an approver.
+    /// Arguments, each complete as `name: value`, except those shown in `change`.
     pub arguments: Vec<String>,
-    /// Lines that the call removes from a file (`-`) or adds to it (`+`).
-    pub diff: Vec<String>,
+    /// Lines that the call would remove, prefixed with `-`, and add, prefixed with `+`.
+    pub change: Vec<String>,
 }
 
 impl Call<'_> {
@@ -126,47 +123,60 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the call as shown to a person before it runs.
-    pub(crate) fn view(&self, audience: Audience) -> CallView {
-        let (mut arguments, mut diff) = (Vec::new(), Vec::new());
+    /// Summarizes the call for those who see it happen.
+    pub(crate) fn summary(&self) -> String {
+        self.summarize(&|text| self.shown(text))
+    }
+
+    /// Returns the lines that the call removes from a file and adds to it, as far as its arguments tell.
+    pub(crate) fn diff(&self) -> Vec<String> {
+        let change = match &self.checked {
+            Ok(call) => (call.tool.changes)(&call.args, None),
+            Err(_) => Change::default(),
+        };
+        let lines = change.lines.into_iter();
+        lines.map(|line| spelled_out(&self.shown(line))).collect()
+    }
+
+    /// Removes everything that looks like a secret.
+    fn shown(&self, text: String) -> String {
+        self.redactor.redact_output(text, "")
+    }
+
+    /// Returns the call for the person who decides about it. Only known secrets are removed, because text that looks like a
+    /// secret may matter. Reads the file that the call would replace, until cancelled.
+    pub(crate) fn pending(&self, cancel: &Cancel) -> PendingCall {
+        let (mut arguments, mut change) = (Vec::new(), Change::default());
         if let Ok(call) = &self.checked {
-            let cancel = match audience {
-                Audience::Events => None,
-                Audience::Approver(cancel) => Some(cancel),
-            };
-            let change = (call.tool.changes)(&call.args, cancel);
-            diff = change.lines;
-            if cancel.is_some() {
-                arguments = call.arguments(!diff.is_empty());
-            }
+            change = (call.tool.changes)(&call.args, Some(cancel));
+            arguments = call.arguments(!change.lines.is_empty());
             if let Some(shown) = change.shown {
                 // Only the file that was shown first may be replaced.
                 call.shown.get_or_init(|| shown);
             }
         }
-        let shown = |line: String| spelled_out(&self.shown_to(audience, line));
-        CallView {
-            summary: self.summarize(audience),
-            arguments: arguments.into_iter().map(shown).collect(),
-            diff: diff.into_iter().map(shown).collect(),
+        let known = |text| self.redactor.redact_known(text);
+        let whole = |lines: Vec<String>| {
+            let lines = lines.into_iter();
+            lines.map(|line| spelled_out(&known(line))).collect()
+        };
+        PendingCall {
+            id: self.raw.id.clone(),
+            tool: self.raw.name.clone(),
+            summary: self.summarize(&known),
+            arguments: whole(arguments),
+            change: whole(change.lines),
         }
     }
 
     /// Summarizes the call. Secrets are removed before cutting, because half of a secret is not recognized.
-    fn summarize(&self, audience: Audience) -> String {
-        let short = |text: &str| self.shown_to(audience, text.to_owned());
+    fn summarize(&self, strike: &dyn Fn(String) -> String) -> String {
+        let short = |text: &str| strike(text.to_owned());
         let summary = match &self.checked {
             Ok(call) => call.tool.summary(&change_texts(&call.args, &short)),
             Err(e) => self.redactor.redact(format!("cannot run: {e}")),
         };
         to_single_line(&format!("{} {summary}", short(&self.raw.name)), 160)
-    }
-
-    fn shown_to(&self, audience: Audience, text: String) -> String {
-        match audience {
-            Audience::Events => self.redactor.redact_output(text, ""),
-            Audience::Approver(_) => self.redactor.redact_known(text),
-        }
     }
 
     /// Runs the call. Errors become results.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use regex_lite::Regex;
 use serde_json::Value;
 
-use super::pages::MAX_RESULT;
 use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, text};
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env, Loaded};
@@ -96,16 +95,11 @@ pub(crate) fn ending(end: Termination, timeout_secs: u64) -> Option<String> {
     }
 }
 
-/// Formats the output and how the command ended: first if there are several pages, otherwise last and only after a failure.
+/// Formats the output and, after a failure, how the command ended. Of a long output, the first page has both ends.
 fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
     let mut text = output(&done.printed);
     let note = ending(done.end, timeout_secs);
-    if text.len() > MAX_RESULT {
-        text.insert_str(
-            0,
-            &format!("[{}]\n", note.as_deref().unwrap_or("exit code 0")),
-        );
-    } else if let Some(note) = &note {
+    if let Some(note) = &note {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
@@ -156,11 +150,6 @@ mod tests {
             "\u{fffd}\n[killed by signal 9]"
         );
         assert_eq!(says(b"", Termination::TimedOut), "[timed out after 9 s]");
-        let long = "line\n".repeat(MAX_RESULT);
-        for (end, first) in [(0, "[exit code 0]\nline\n"), (3, "[exit code 3]\nline\n")] {
-            let said = says(long.as_bytes(), Termination::Code(end));
-            assert!(said.starts_with(first) && said.ends_with("line\n"));
-        }
     }
 
     #[test]

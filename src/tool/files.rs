@@ -124,11 +124,7 @@ fn run(name: &str, files: &Files, args: &Value, turn: &CallContext) -> Result<To
     let path = text(args, "path");
     let action = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
     let job = FileJob::new(path, arguments(&action)?);
-    let reply = if job.changes_files() {
-        change_file(workers, job, turn)?
-    } else {
-        workers.call(job, turn.cancel)?
-    };
+    let reply = do_job(workers, job, turn)?;
     let content = match reply.header {
         Header::Image => return show_image(path, &reply.body),
         Header::Recording => return heard(files, path, turn),
@@ -148,11 +144,12 @@ fn run(name: &str, files: &Files, args: &Value, turn: &CallContext) -> Result<To
     }))
 }
 
-/// Does a job that changes a file, and stores the previous version for `/undo`.
-pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -> Result<Reply> {
+/// Does a job. If it changes a file, stores the previous version for `/undo`.
+pub(super) fn do_job(workers: &Workers, job: FileJob, turn: &CallContext) -> Result<Reply> {
     let path = job.path.clone();
-    let Some(versions) = turn.budget.versions() else {
-        return workers.call(job, turn.cancel);
+    let versions = match turn.budget.versions() {
+        Some(versions) if job.changes_files() => versions,
+        _ => return workers.call(job, turn.cancel),
     };
     let mut content = Vec::new();
     let read = workers.send_file(&path, MOST_KEPT, turn.cancel, &mut |part| {

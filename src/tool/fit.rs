@@ -49,13 +49,13 @@ fn close(schema: &mut Value) {
 /// Gives a value the form of its schema, as far as its meaning is clear.
 fn fit(schema: &Value, value: Value) -> Value {
     let types = words(&schema["type"]);
-    let is_fit = types.is_empty() || types.iter().any(|kind| has_type(&value, kind));
-    let converted = || {
-        types
-            .iter()
-            .find_map(|kind| convert(&value, kind, &schema["items"]))
+    let value = if is_of(&types, &value) {
+        value
+    } else {
+        let mut kinds = types.iter();
+        let converted = kinds.find_map(|kind| convert(&value, kind, &schema["items"]));
+        converted.unwrap_or(value)
     };
-    let value = if is_fit { None } else { converted() }.unwrap_or(value);
     match value {
         Value::Object(given) => fit_fields(schema, given).into(),
         Value::Array(list) => {
@@ -69,6 +69,11 @@ fn fit(schema: &Value, value: Value) -> Value {
         }
         other => other,
     }
+}
+
+/// Whether a value has one of these types, or any if there are none.
+fn is_of(types: &[&str], value: &Value) -> bool {
+    types.is_empty() || types.iter().any(|kind| has_type(value, kind))
 }
 
 /// Names the fields as the schema does. A `null` where the schema allows none is no value; a missing value is the default.
@@ -138,9 +143,7 @@ fn convert(value: &Value, kind: &str, items: &Value) -> Option<Value> {
         "integer" | "number" | "object" => decoded,
         "array" if decoded.is_none() && !value.is_null() => {
             let item = fit(items, value.clone());
-            let types = words(&items["type"]);
-            let is_item = types.is_empty() || types.iter().any(|kind| has_type(&item, kind));
-            is_item.then(|| vec![item].into())
+            is_of(&words(&items["type"]), &item).then(|| vec![item].into())
         }
         "array" => decoded,
         _ => None,

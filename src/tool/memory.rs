@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::files::change_file;
+use super::files::do_job;
 use super::meaning::Meaning;
 use super::{CallContext, Function, Risk, SUBAGENT, ToolOutput, ToolSpec, text};
 use crate::cancel::Cancel;
@@ -106,12 +106,7 @@ fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> 
         FileAction::ListDir { .. } => notes.real.display().to_string(),
         _ => path,
     };
-    let job = FileJob::new(path, action);
-    let reply = if job.changes_files() {
-        change_file(workers, job, turn)?
-    } else {
-        workers.call(job, turn.cancel)?
-    };
+    let reply = do_job(workers, FileJob::new(path, action), turn)?;
     Ok(ToolOutput::text(reply.into_text()?))
 }
 

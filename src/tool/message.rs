@@ -4,34 +4,28 @@
 
 use std::sync::Arc;
 
-use rustix::fs::statvfs;
 use serde_json::Value;
 
-use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, text};
+use super::{CallContext, Function, JOB, Risk, ToolOutput, ToolSpec, text};
 use crate::bus::Origin;
 use crate::config::Loaded;
 use crate::cron::{Jobs, heartbeat};
 use crate::error::{Error, Result};
 use crate::outbox::{Item, Note, Outbox};
-use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
+use crate::paths::{TELEGRAM, session_name, telegram_chat};
 use crate::storage::NewFile;
 use crate::text::{foreign_line, to_single_line};
 use crate::worker::Workers;
 
 /// Maximum size of a file, in bytes (Bot API, `sendDocument`).
 const MAX_FILE: u64 = 50 << 20;
-/// Free space that copying a file must leave, in bytes.
-const MIN_FREE: u64 = 64 << 20;
 
 /// Sends messages for models.
 struct Sender<'a> {
+    loaded: &'a Loaded,
     workers: &'a Workers,
-    home: &'a Home,
-    jobs: Jobs,
     /// Users who may talk to the bot; the first is the owner.
     allowed: Vec<i64>,
-    /// Destination of heartbeats, as `telegram:CHAT`; empty for the owner.
-    heartbeat: &'a str,
 }
 
 pub(crate) fn message_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Function {
@@ -50,11 +44,9 @@ pub(crate) fn message_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Func
     let (loaded, workers) = (loaded.clone(), workers.clone());
     Function::built_in(spec, &["file", "content"], move |args, turn| {
         let sender = Sender {
+            loaded: &loaded,
             workers: &workers,
-            home: &loaded.home,
-            jobs: Jobs::new(loaded.home.clone(), &loaded.env),
             allowed: loaded.config.channels.telegram.ids(),
-            heartbeat: &loaded.config.heartbeat.to,
         };
         sender.send(args, turn)
     })
@@ -74,21 +66,18 @@ impl Sender<'_> {
                 ))),
             };
         }
+        let Loaded { home, config, .. } = self.loaded;
         let job_chat = || {
-            let job = self
-                .jobs
-                .list()
-                .ok()?
-                .into_iter()
-                .find(|job| job.id() == origin.chat)?;
+            let jobs = Jobs::new(home.clone(), &self.loaded.env).list().ok()?;
+            let job = jobs.into_iter().find(|job| job.id() == origin.chat)?;
             telegram_chat(&job.to()?).ok().map(str::to_owned)
         };
         let chat = match origin.channel.as_str() {
             TELEGRAM => Some(origin.chat.clone()),
-            "cron" if origin.chat == heartbeat::ID => {
-                telegram_chat(self.heartbeat).ok().map(str::to_owned)
+            JOB if origin.chat == heartbeat::ID => {
+                telegram_chat(&config.heartbeat.to).ok().map(str::to_owned)
             }
-            "cron" => job_chat(),
+            JOB => job_chat(),
             _ => None,
         };
         let chat = chat.or_else(|| self.allowed.first().map(i64::to_string));
@@ -102,8 +91,9 @@ impl Sender<'_> {
     /// other chats.
     fn is_known(&self, chat: &str) -> bool {
         let base = chat.split('_').next().unwrap_or_default();
-        let has_session =
-            |chat| session_name(TELEGRAM, chat).is_ok_and(|name| self.home.session(&name).exists());
+        let has_session = |chat| {
+            session_name(TELEGRAM, chat).is_ok_and(|name| self.loaded.home.session(&name).exists())
+        };
         match base.parse::<i64>() {
             Ok(group) if group < 0 => has_session(chat) || has_session(base),
             Ok(user) => self.allowed.contains(&user),
@@ -121,17 +111,11 @@ impl Sender<'_> {
     ) -> Result<(NewFile, u64)> {
         let (mut file, name) = outbox.new_file()?;
         let mut copied = 0;
-        self.workers
-            .send_file(path, MAX_FILE, turn.cancel, &mut |bytes| {
-                copied += bytes.len() as u64;
-                let disk = statvfs(self.home.root())?;
-                if disk.f_bavail.saturating_mul(disk.f_frsize) < MIN_FREE {
-                    return Err(Error::failed(
-                        "the disk has too little free space for a copy of the file",
-                    ));
-                }
-                file.push(bytes)
-            })?;
+        let copy = &mut |bytes: &[u8]| {
+            copied += bytes.len() as u64;
+            file.push(bytes)
+        };
+        self.workers.send_file(path, MAX_FILE, turn.cancel, copy)?;
         if copied == 0 {
             return Err(Error::failed(format!(
                 "{} is empty, and Telegram takes no empty files",
@@ -152,7 +136,7 @@ impl Sender<'_> {
     fn send(&self, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
         let (content, path) = (text(args, "content").trim(), text(args, "file").trim());
         let to = self.destination(text(args, "chat_id").trim(), turn.origin)?;
-        let outbox = Outbox::new(self.home.clone());
+        let outbox = Outbox::new(self.loaded.home.clone());
         let mut item = Item {
             to,
             text: content.to_owned(),

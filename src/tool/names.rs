@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::schema::words;
-use super::{Owner, Registry};
+use super::Owner;
 
 /// Tools, and their names in other programs. docs/coming-from.md has the same table.
 const TOOLS: &str = "\
@@ -41,7 +40,7 @@ query: q search_query
 count: num_results max_results limit
 url: uri link
 max_chars: max_length
-key: name note title file filename path
+key: name title file filename path
 task: prompt instructions goal
 skill: skill_name
 background: run_in_background is_background
@@ -79,60 +78,34 @@ pub(crate) fn known_elsewhere(name: &str) -> Option<&'static str> {
     row.map(|(tool, _)| tool)
 }
 
-/// Suggests the equivalent tool, with its arguments, to a model that used a name from another program.
-pub(super) fn suggest(name: &str, registry: &Registry) -> Option<String> {
-    let tool = known_elsewhere(name)?;
-    let schema = registry.schema(tool)?;
-    let mut arguments = words(&schema["required"]);
-    let properties = schema["properties"].as_object().into_iter();
-    let optional: Vec<String> = properties
-        .flat_map(Map::keys)
-        .filter(|name| !arguments.contains(&name.as_str()))
-        .map(|name| format!("{name}?"))
-        .collect();
-    arguments.extend(optional.iter().map(String::as_str));
-    Some(format!("use {tool} {{{}}}", arguments.join(", ")))
-}
-
 /// Gives arguments their names in the schema, and leaves out comments. The schema refuses the others.
 pub(super) fn translate(
     given: Map<String, Value>,
     schema: &Value,
     owner: Owner,
 ) -> Map<String, Value> {
-    let properties = schema["properties"].as_object().into_iter();
-    let properties: Vec<&str> = properties.flat_map(Map::keys).map(String::as_str).collect();
-    let is_known = |name: &str| properties.iter().any(|own| has_same_letters(own, name));
+    let properties = schema["properties"].as_object();
+    let own = || properties.into_iter().flat_map(Map::keys);
+    let is_own = |name: &str| own().any(|own| has_same_letters(own, name));
     let (mut named, others): (Map<_, _>, Map<_, _>) =
-        given.into_iter().partition(|(name, _)| is_known(name));
-    for (name, value) in others.into_iter().filter(|(_, value)| !value.is_null()) {
-        let meant: Vec<&str> = match owner {
-            Owner::BuiltIn => meant_by(&name)
-                .filter(|known| properties.contains(known))
-                .collect(),
-            _ => Vec::new(),
-        };
-        let is_same = meant.iter().any(|known| named.get(*known) == Some(&value));
-        let mut absent = meant.iter().filter(|known| !named.contains_key(**known));
-        match (absent.next(), absent.next()) {
-            (Some(known), None) => drop(named.insert((*known).to_owned(), value)),
-            (None, _) if is_same => {}
-            _ if COMMENTS.contains(&name.as_str()) => {}
-            _ => drop(named.insert(name, value)),
+        given.into_iter().partition(|(name, _)| is_own(name));
+    for (name, value) in others {
+        let meant = rows(ARGUMENTS).find(|(known, others)| {
+            owner == Owner::BuiltIn
+                && others.iter().any(|other| has_same_letters(other, &name))
+                && own().any(|own| own == known)
+                && !named.contains_key(*known)
+        });
+        match meant {
+            Some((known, _)) => drop(named.insert(known.to_owned(), value)),
+            None if value.is_null() || COMMENTS.contains(&name.as_str()) => {}
+            None => drop(named.insert(name, value)),
         }
     }
     if owner == Owner::BuiltIn {
         join_words(&mut named);
     }
     named
-}
-
-/// Returns the arguments that other programs call so.
-fn meant_by(name: &str) -> impl Iterator<Item = &'static str> {
-    let is_meant =
-        move |others: &Vec<&str>| others.iter().any(|other| has_same_letters(other, name));
-    let meant = rows(ARGUMENTS).filter(move |(_, others)| is_meant(others));
-    meant.map(|(known, _)| known)
 }
 
 /// Joins a list of words to a command.
@@ -175,7 +148,7 @@ mod tests {
     #[test]
     fn arguments_get_their_names() {
         let schema = json!({"properties": {
-            "path": {}, "content": {}, "max": {}, "limit": {}, "working_dir": {}
+            "path": {}, "content": {}, "max": {}, "limit": {}
         }});
         let read = |given: &Value, schema: &Value, owner| {
             let given = given.as_object().cloned().unwrap();
@@ -186,19 +159,16 @@ mod tests {
                 json!({"file_path": "a", "fileText": "x"}),
                 json!({"path": "a", "content": "x"}),
             ),
-            (json!({"path": "a", "filename": "a"}), json!({"path": "a"})),
             (json!({"path": "a", "reason": "why"}), json!({"path": "a"})),
-            // `directory` means the path or the working directory.
             (
-                json!({"path": "a", "directory": "b"}),
-                json!({"path": "a", "working_dir": "b"}),
+                json!({"directory": "a", "limit": 1}),
+                json!({"path": "a", "limit": 1}),
             ),
         ] {
             assert_eq!(read(&given, &schema, Owner::BuiltIn), args, "{given}");
         }
         for given in [
             json!({"path": "a", "append": true}),
-            json!({"directory": "b"}),
             json!({"path": "a", "filename": "b"}),
         ] {
             assert_eq!(read(&given, &schema, Owner::BuiltIn), given);

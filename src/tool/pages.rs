@@ -1,26 +1,22 @@
 //! Long results in pages: the first is in the conversation, and `read_more` returns the others until the turn ends.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard};
-
-use serde_json::Value;
+use std::sync::Mutex;
 
 use super::exec::EXEC;
-use super::{CallContext, Function, Owner, Risk, ToolOutput, ToolSpec, text};
+use super::{Function, Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
 use crate::sync;
 use crate::text::{clip, fence_of, foreign_line, size};
 
 /// Maximum size of a result in the conversation, in bytes, including the page notice.
-pub(super) const MAX_RESULT: usize = 30_000;
+const MAX_RESULT: usize = 30_000;
 /// Maximum size of the text on a page, in bytes.
 const PAGE: usize = MAX_RESULT - 300;
 /// Maximum size of a result, in bytes. Others may choose its length.
 const MAX_TEXT: usize = 1 << 20;
 /// Extra bytes during redaction, because half of a secret is not recognized.
 const SLACK: usize = 64 << 10;
-/// Maximum size of a result before redaction, in bytes.
-const MAX_RAW: usize = MAX_TEXT + SLACK;
 /// Maximum size of the results retained for one turn, in bytes. The oldest are dropped first, the newest never.
 const MAX_KEPT: usize = 2 << 20;
 
@@ -30,12 +26,11 @@ pub(super) fn bounded(mut text: String, strike: impl FnOnce(String) -> String) -
         return strike(text);
     }
     let fence = fence_of(&text).to_owned();
-    let is_cut = text.len() > MAX_RAW;
-    text.truncate(clip(&text, MAX_RAW).len());
+    text.truncate(clip(&text, MAX_TEXT + SLACK).len());
     let mut text = strike(text);
     // The end may be half a secret, however much shorter the text has become.
-    let whole = text.len() - if is_cut { SLACK.min(text.len()) } else { 0 };
-    text.truncate(clip(&text, whole.min(MAX_TEXT)).len());
+    let whole = text.len().saturating_sub(SLACK).min(MAX_TEXT);
+    text.truncate(clip(&text, whole).len());
     let close = if fence.is_empty() { "" } else { "\n" };
     let most = size(MAX_TEXT as u64);
     text.push_str(&format!(
@@ -76,7 +71,7 @@ impl Pages {
             fence: fence.to_owned(),
         };
         let shown = long.page(1).unwrap_or_default();
-        let mut results = self.lock();
+        let mut results = sync::lock(&self.results);
         results.push_back(long);
         while results.len() > 1 && results.iter().map(|long| long.bytes).sum::<usize>() > MAX_KEPT {
             results.pop_front();
@@ -85,7 +80,7 @@ impl Pages {
     }
 
     fn page(&self, id: &str, number: usize) -> Result<String> {
-        let results = self.lock();
+        let results = sync::lock(&self.results);
         let Some(long) = results.iter().find(|long| long.id == id.trim()) else {
             let id = foreign_line(id, 300);
             return Err(Error::failed(format!(
@@ -93,10 +88,6 @@ impl Pages {
             )));
         };
         long.page(number)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Long>> {
-        sync::lock(&self.results)
     }
 }
 
@@ -177,15 +168,11 @@ pub(super) fn read_more_tool() -> Function {
             r#""page":{"type":"integer","minimum":1}},"required":["result_id","page"]}"#
         ),
     );
-    Function::owned(Owner::BuiltIn, spec, &["result_id", "page"], read_more)
-}
-
-fn read_more(args: &Value, turn: &CallContext) -> Result<ToolOutput> {
-    let number = args["page"].as_u64().and_then(|page| page.try_into().ok());
-    let page = turn
-        .pages
-        .page(text(args, "result_id"), number.unwrap_or(0));
-    page.map(ToolOutput::text)
+    Function::built_in(spec, &["result_id", "page"], |args, turn| {
+        let number = args["page"].as_u64().and_then(|page| page.try_into().ok());
+        let page = (turn.pages).page(text(args, "result_id"), number.unwrap_or(0));
+        page.map(ToolOutput::text)
+    })
 }
 
 #[cfg(test)]

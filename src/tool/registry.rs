@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::call::{Call, Checked};
 use super::fit::fit_arguments;
@@ -55,7 +55,7 @@ impl Registry {
 
     fn insert(&mut self, tool: Arc<Function>) -> Result<()> {
         let name = tool.spec.name.to_string();
-        if !is_valid_name(&name) {
+        if valid_name(&name) != name {
             return Err(Error::usage(format!("invalid tool name \"{name}\"")));
         }
         if tool.owner == Owner::Program {
@@ -79,17 +79,17 @@ impl Registry {
             return Err(not_found_near("tool", name, near, "bantam tools"));
         }
         let stays = |name: &str| names.contains(&name) || !names.is_empty() && name == READ_MORE;
-        let mut fewer = self.clone();
-        fewer.tools.retain(|name, _| stays(name));
-        Ok(fewer)
+        Ok(self.choose(stays))
     }
 
     /// Returns all tools except those with these names.
     pub fn without(&self, names: &[&str]) -> Self {
+        self.choose(|name| !names.contains(&name))
+    }
+
+    fn choose(&self, stays: impl Fn(&str) -> bool) -> Self {
         let mut fewer = self.clone();
-        fewer
-            .tools
-            .retain(|name, _| !names.contains(&name.as_str()));
+        fewer.tools.retain(|name, _| stays(name));
         fewer
     }
 
@@ -126,16 +126,10 @@ impl Registry {
             return name.to_owned();
         }
         let name = names::bare_name(name);
-        let plain = |name: &str| {
-            name.replace(|c: char| !c.is_ascii_alphanumeric(), "")
-                .to_ascii_lowercase()
-        };
         let last = name.rsplit(['.', ':', '/']).next().unwrap_or_default();
         let one = |wanted: &str| {
-            let mut fits = self
-                .tools
-                .keys()
-                .filter(|known| plain(known) == plain(wanted));
+            let known = self.tools.keys();
+            let mut fits = known.filter(|known| names::has_same_letters(known, wanted));
             match (fits.next(), fits.next()) {
                 (Some(only), None) => Some(only.clone()),
                 _ => None,
@@ -146,22 +140,15 @@ impl Registry {
             .unwrap_or_else(|| valid_name(name))
     }
 
-    fn names(&self) -> String {
-        self.tools.keys().cloned().collect::<Vec<_>>().join(", ")
-    }
-
-    /// Returns the schema of a tool.
-    pub(crate) fn schema(&self, name: &str) -> Option<Value> {
-        parse_json(self.tools.get(name)?.spec.schema.as_bytes()).ok()
-    }
-
     fn unknown(&self, name: &str) -> String {
-        let near = || nearest(name, self.tools.keys().map(String::as_str));
-        let known =
-            names::suggest(name, self).or_else(|| Some(format!("did you mean {}?", near()?)));
-        match known {
-            Some(known) => format!("no tool named \"{name}\"; {known}"),
-            None => format!("no tool named \"{name}\"; the tools are: {}", self.names()),
+        let known: Vec<&str> = self.tools.keys().map(String::as_str).collect();
+        let meant = names::known_elsewhere(name).filter(|tool| known.contains(tool));
+        match meant.or_else(|| nearest(name, known.iter().copied())) {
+            Some(near) => format!("no tool named \"{name}\"; did you mean {near}?"),
+            None => format!(
+                "no tool named \"{name}\"; the tools are: {}",
+                known.join(", ")
+            ),
         }
     }
 
@@ -187,7 +174,16 @@ impl Registry {
         let owner = tool.owner;
         let schema: Value =
             parse_json(tool.spec.schema.as_bytes()).map_err(|e| invalid(format!("schema: {e}")))?;
-        let args = parse_arguments(&call.arguments).map_err(|e| Error::failed(cut(&e)))?;
+        let json = match call.arguments.trim() {
+            // Some servers write null for no arguments.
+            "" | "null" => "{}",
+            json => json,
+        };
+        let args = parse_json(json).map_err(|e| {
+            Error::failed(cut(&format!(
+                "the arguments are not valid JSON ({e}); send the call again. They were: {json}"
+            )))
+        })?;
         let args = match args {
             Value::Object(given)
                 if !owner.checks_arguments() && !schema["properties"].is_null() =>
@@ -232,31 +228,15 @@ fn sent_schema(tool: &Function) -> Cow<'static, str> {
     repair::repair(schema).to_string().into()
 }
 
-/// Parses a model's arguments: JSON, JSON in a string, or empty.
-fn parse_arguments(text: &str) -> Result<Value, String> {
-    let json = if text.trim().is_empty() { "{}" } else { text };
-    let args: Value = parse_json(json).map_err(|e| {
-        format!("the arguments are not valid JSON ({e}); send the call again. They were: {json}")
-    })?;
-    let decoded = args.as_str().and_then(|text| parse_json(text).ok());
-    Ok(match decoded.filter(Value::is_object).unwrap_or(args) {
-        // Some servers write null for no arguments.
-        Value::Null => Value::Object(Map::new()),
-        args => args,
-    })
-}
-
 /// Refuses a schema that does not describe an object.
 fn check_schema(tool: &str, schema: &str) -> Result<()> {
-    let schema: Value = parse_json(schema.as_bytes())
-        .map_err(|_| Error::usage(format!("the schema of {tool} is not JSON")))?;
-    let flaw = match schema.get("type") {
-        Some(kind) if kind != "object" => "its type is not \"object\"",
-        _ if !schema.is_object() => "it is not an object",
-        _ => return Ok(()),
-    };
+    let schema = parse_json(schema.as_bytes()).unwrap_or_default();
+    let kind = &schema["type"];
+    if schema.is_object() && (kind.is_null() || kind == "object") {
+        return Ok(());
+    }
     Err(Error::usage(format!(
-        "the schema of {tool} does not describe arguments: {flaw}"
+        "the schema of {tool} is not a JSON object of the type \"object\""
     )))
 }
 
@@ -267,12 +247,6 @@ fn writes_mark(name: &str, args: &Value) -> bool {
         "edit_file" => marks(&args["new_text"]) > marks(&args["old_text"]),
         name => !PASSES_WORDS_ON.contains(&name) && marks(args) > 0,
     }
-}
-
-/// Whether providers accept a name.
-fn is_valid_name(name: &str) -> bool {
-    let is_valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_valid)
 }
 
 /// Converts a name to a form that providers accept, because models invent names, and a request that repeats an invalid one is
@@ -291,8 +265,7 @@ pub(super) fn valid_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::pages::Pages;
-    use super::super::{Audience, Task};
-    use super::super::{CallContext, ToolOutput};
+    use super::super::{CallContext, Task, ToolOutput};
     use super::*;
     use crate::bus::Origin;
     use crate::cancel::Cancel;
@@ -367,7 +340,7 @@ mod tests {
                 assert!(!said.contains("hunt"), "{before}: {said}");
                 let call = call(name, &arguments.to_string());
                 let registry = registry();
-                let shown = registry.prepare(&call).view(Audience::Events).summary;
+                let shown = registry.prepare(&call).summary();
                 assert!(!shown.contains("hunt"), "{before}: {shown}");
             }
             let said = dispatch("echo", &format!("{{\"{text}")).content;
@@ -376,7 +349,7 @@ mod tests {
         let blank = format!("{}{key}", " ".repeat((16 << 10) - 20));
         let call = call("echo", &json!({"text": blank}).to_string());
         let registry = registry();
-        let shown = registry.prepare(&call).view(Audience::Events).summary;
+        let shown = registry.prepare(&call).summary();
         assert!(!shown.contains("hunt"), "{shown}");
     }
 }

@@ -228,16 +228,11 @@ impl Place<'_> {
                 field.check(rule, value)?;
                 continue;
             }
-            let declared: Vec<&str> = declared
-                .into_iter()
-                .flat_map(Map::keys)
-                .map(String::as_str)
-                .collect();
+            let known = declared.into_iter().flat_map(Map::keys).cloned();
+            let known = known.collect::<Vec<_>>().join(", ");
             return Err(format!(
-                "unknown {} \"{}\": known here are {}",
-                self.schema.names[1],
-                field.path,
-                declared.join(", ")
+                "unknown {} \"{}\": known here are {known}",
+                self.schema.names[1], field.path
             ));
         }
         Ok(())

@@ -88,7 +88,7 @@ fn arguments_by_the_names_of_other_programs_are_understood() {
 #[test]
 fn foreign_tool_name_is_reported_not_run() {
     let (_, result) = called("Run_Shell_Command", &json!({ "command": "ls" }), &[]);
-    assert!(result.contains("use exec {command, "), "{result}");
+    assert!(result.contains("did you mean exec?"), "{result}");
     let files = [("workspace/a.txt", "")];
     let (_, result) = called("functions.ListDir:0", &json!({}), &files);
     assert!(result.contains("a.txt"), "{result}");

@@ -65,7 +65,9 @@ fn a_server_over_http_answers_in_json_or_events() {
 }
 
 #[test]
-fn a_server_that_wants_a_sign_in_says_what_to_do() {
+fn a_refused_connection_says_what_to_do() {
+    let older = Model::answering(|_, _| Reply::error(405, "use GET"));
+    asked_afar(&older, &json!({})).says("/mcp instead of /sse");
     let server = Model::answering(|_, _| Reply::error(401, "who are you?"));
     asked_afar(&server, &json!({}))
         .says("access refused (status 401)")
@@ -561,12 +563,6 @@ fn unanswered_tool_list_does_not_delay_chats() {
     gateway.finish().exits(0);
     // Calls wait for it once.
     assert_eq!(count(&server, "tools/list"), 2);
-}
-
-#[test]
-fn a_server_of_the_older_transport_says_what_to_try() {
-    let server = Model::answering(|_, _| Reply::error(405, "use GET"));
-    asked_afar(&server, &json!({})).says("/mcp instead of /sse");
 }
 
 /// Returns a server of the protocol revision without a handshake, which refuses requests without its headers or `_meta`.

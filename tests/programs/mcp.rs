@@ -198,12 +198,10 @@ asks | sampling\createMessage is not offered here"#
 const MAX_PEAK: u64 = 64 << 10;
 
 #[test]
-fn progress_and_changed_tools_are_told() {
+fn changed_tools_are_told() {
     let model = calling("fake__say");
-    let home = home(&model, "progress");
-    home.agent(["-v", "-m", "call it"])
-        .exits(0)
-        .says("bantam: MCP server fake: halfway through\n");
+    let home = home(&model, "good");
+    home.agent(["-m", "call it"]).exits(0);
     let told = "bantam: MCP server fake has new or changed tools: say";
     for (mode, about) in [("turned", "Obey me."), ("good", "Says something.")] {
         let entry = json!({ "mcpServers": { "fake": { "args": ["server.py", mode] } } });

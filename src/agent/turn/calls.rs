@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Shared, Turn};
 use crate::agent::media::Shown;
-use crate::agent::{Agent, Decision, PendingCall, Request};
+use crate::agent::{Agent, Decision, Request};
 use crate::bus::{CallReport, Event};
 use crate::cancel::CancelReason;
 use crate::error::{Error, Kind, Result, contained};
@@ -24,7 +24,7 @@ use crate::storage::Durability;
 use crate::sync;
 use crate::text::{millis, to_single_line};
 use crate::tool::pages::Pages;
-use crate::tool::{Audience, Call, CallContext, ToolOutput};
+use crate::tool::{Call, CallContext, ToolOutput};
 
 /// Maximum number of calls that run at the same time. Each may be a process, and retains up to a megabyte of result until the
 /// earlier results are stored.
@@ -139,9 +139,8 @@ impl Calls {
             None => admitted.refused.as_deref(),
         };
         let prefix = if why_not.is_some() { "not run: " } else { "" };
-        let view = call.view(Audience::Events);
         (turn.events)(Event::ToolStarted {
-            summary: format!("{prefix}{}", view.summary),
+            summary: format!("{prefix}{}", call.summary()),
         });
         let mut result = match why_not {
             Some(why) => call.not_run(why),
@@ -162,8 +161,9 @@ impl Calls {
         };
         // Limits the result now, because the results of parallel calls remain in memory until the first call has ended.
         sync::lock(&self.shown).limit(&mut result);
-        if !result.is_error && !admitted.is_approved && !view.diff.is_empty() {
-            (turn.events)(Event::FileDiff(view.diff));
+        let diff = call.diff();
+        if !result.is_error && !admitted.is_approved && !diff.is_empty() {
+            (turn.events)(Event::FileDiff(diff));
         }
         let report = CallReport {
             name: call.name().to_owned(),
@@ -307,14 +307,7 @@ impl Turn<'_> {
         open.store(&[Record::Asked(call.id())])?;
         let decision = {
             let _pause = turn.cancel.pause();
-            let view = call.view(Audience::Approver(turn.cancel));
-            confirm(&PendingCall {
-                id: call.id().to_owned(),
-                tool: tool.to_owned(),
-                summary: view.summary,
-                arguments: view.arguments,
-                change: view.diff,
-            })
+            confirm(&call.pending(turn.cancel))
         };
         match decision {
             Decision::Yes => open.store(&[Record::Asked("")])?,
