@@ -100,7 +100,7 @@ fn value(inline: &str, below: &[&str], depth: usize) -> Value {
 /// Parses a list or a map in brackets.
 fn in_brackets(text: &str) -> Value {
     parse_json(text)
-        .or_else(|_| parse_json(&without_last_commas(text)))
+        .or_else(|_| parse_json(without_last_commas(text)))
         .unwrap_or_else(|_| unquoted_list(text))
 }
 
