@@ -247,10 +247,7 @@ fn end_of_block(text: &str, at: usize) -> Option<Range<usize>> {
 
 /// Returns the length of the JSON web token at the start of `text`: two parts that are objects, and a signature.
 fn web_token_len(text: &str) -> Option<usize> {
-    let part = |from: usize| {
-        let rest = text.get(from..).unwrap_or_default();
-        rest.bytes().take_while(|b| is_key_char(*b)).count()
-    };
+    let part = |from: usize| key_chars(text.get(from..).unwrap_or_default());
     if !text.starts_with("eyJ") {
         return None;
     }

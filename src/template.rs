@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::error::{Context, Result};
-use crate::storage::{self, CopyOutcome};
+use crate::storage;
 
 include!(concat!(env!("OUT_DIR"), "/template.rs"));
 
@@ -22,19 +22,6 @@ pub(crate) fn below(dir: &str) -> impl Iterator<Item = (&'static str, &'static s
         .filter_map(move |(path, text)| Some((path.strip_prefix(dir)?.strip_prefix('/')?, *text)))
 }
 
-/// Returns the name, the description and the text of each skill of a new home.
-pub(crate) fn skills() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    below("agent/skills").filter_map(|(path, file)| {
-        let name = path.strip_suffix("/SKILL.md")?;
-        // The built-in skills have exactly these two fields.
-        let fields = file.strip_prefix("---\nname: ")?.strip_prefix(name)?;
-        let (description, text) = fields
-            .strip_prefix("\ndescription: ")?
-            .split_once("\n---\n")?;
-        Some((name, description, text))
-    })
-}
-
 /// Returns the names of the files directly in `dir`.
 pub(crate) fn names(dir: &str) -> Vec<&'static str> {
     below(dir)
@@ -43,14 +30,15 @@ pub(crate) fn names(dir: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// Writes the files under `part` (`agent`, `workspace` or `memory`) into `dir`. Existing files are unchanged.
-pub(crate) fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOutcome)>> {
+/// Writes the files under `part` (`agent`, `workspace` or `memory`) into `dir`. Existing files are unchanged. Returns
+/// the path of each file in `dir`, and whether it was created.
+pub(crate) fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, bool)>> {
     storage::make_dir(dir)?;
     let mut written = Vec::new();
     for (path, text) in below(part) {
         if path == "AGENT.md" && dir.join("AGENTS.md").exists() {
             // A new AGENT.md would take precedence over the existing file.
-            written.push(("AGENTS.md", CopyOutcome::Exists));
+            written.push(("AGENTS.md", false));
             continue;
         }
         let copied = storage::copy_new(dir, Path::new(path), &mut text.as_bytes(), storage::PLAIN)?;

@@ -88,7 +88,7 @@ const LINES: usize = 750;
 /// Most lines of code, and most items that are `pub` or `pub(crate)`, of each module. A line of code is neither blank nor a
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
-    ("access", 709, 42),
+    ("access", 606, 42),
     ("agent", 2929, 62),
     ("app", 1589, 76),
     ("bus", 882, 58),
@@ -99,10 +99,10 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("cron", 1066, 49),
     ("doctor", 556, 19),
     ("error", 139, 13),
-    ("files", 1377, 9),
+    ("files", 1265, 9),
     ("gateway", 2132, 32),
     ("http", 801, 22),
-    ("http_api", 1262, 13),
+    ("http_api", 1249, 13),
     ("inflate", 34, 2),
     ("json", 138, 9),
     ("lib", 87, 0),
@@ -116,16 +116,16 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("paths", 176, 32),
     ("provider", 4605, 77),
     ("proxy", 274, 5),
-    ("redact", 433, 11),
-    ("sandbox", 1270, 13),
+    ("redact", 430, 11),
+    ("sandbox", 1269, 13),
     ("secret", 29, 4),
     ("session", 1937, 70),
-    ("skills", 699, 19),
+    ("skills", 640, 19),
     ("sse", 83, 5),
     ("ssrf", 239, 7),
-    ("storage", 1065, 61),
+    ("storage", 1020, 59),
     ("sync", 24, 4),
-    ("sys", 262, 18),
+    ("sys", 262, 16),
     ("telegram", 2441, 44),
     ("template", 50, 6),
     ("test_speed", 6, 1),
@@ -135,7 +135,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("tries", 56, 10),
     ("usage", 382, 26),
     ("web", 1239, 16),
-    ("worker", 1977, 59),
+    ("worker", 1867, 54),
 ];
 
 /// Files, types and functions that were removed and must not return, each with its module: a file ends in `.rs`.

@@ -3,10 +3,10 @@
 //! The kernel enforces this by `openat2` with `RESOLVE_BENEATH`. Without it (before Linux 5.6, or with a filter that forbids
 //! it), opening fails with an error.
 
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use rustix::fs::{
@@ -113,20 +113,21 @@ impl Dir {
     }
 
     /// Returns the names in this directory, sorted.
-    pub(crate) fn names(&self) -> Result<Vec<CString>> {
-        let entries = rustix::fs::Dir::read_from(self)?;
-        let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_owned()));
-        let is_own = |name: &CString| !matches!(name.to_bytes(), b"." | b"..");
-        let names = names.filter(|name| name.as_ref().map_or(true, is_own));
-        let mut names = names.collect::<Result<Vec<_>, _>>()?;
+    pub(crate) fn names(&self) -> Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(self)? {
+            let name = entry?.file_name().to_bytes().to_owned();
+            if !matches!(&*name, b"." | b"..") {
+                names.push(OsString::from_vec(name));
+            }
+        }
         names.sort_unstable();
         Ok(names)
     }
 
     /// Opens the subdirectory `name`, unless it is a link or cannot be read.
-    pub(crate) fn subdir(&self, name: &CStr) -> Option<Self> {
-        self.dir_at(Path::new(OsStr::from_bytes(name.to_bytes())), Links::Refuse)
-            .ok()
+    pub(crate) fn subdir(&self, name: &OsStr) -> Option<Self> {
+        self.dir_at(name.as_ref(), Links::Refuse).ok()
     }
 
     /// Opens `path` from this directory. `""` and `.` are the directory itself.

@@ -42,6 +42,12 @@ impl Grant {
         }
     }
 
+    /// Returns the path relative to the grant, if it is in it.
+    pub(crate) fn below<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        let mut own = [&self.path, &self.real].into_iter();
+        own.find_map(|own| path.strip_prefix(own).ok())
+    }
+
     /// Opens the grant. `None` if it is missing or inaccessible.
     ///
     /// # Errors

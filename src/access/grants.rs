@@ -86,12 +86,8 @@ impl Grants {
                 .hint("move them outside of it: they are instructions of bantam, which tools must not be able to change"));
             }
         }
-        let elsewhere = if open_beside {
-            other_paths(grants.home())
-        } else {
-            Vec::new()
-        };
-        if let Some(path) = elsewhere.first() {
+        let elsewhere = other_paths(grants.home());
+        if let (true, Some(path)) = (open_beside, elsewhere.first()) {
             return Err(Error::config(format!(
                 "agents.defaults.restrict_to_workspace: {} can also be reached by {}, which would be open to tools",
                 grants.home().display(),
@@ -258,11 +254,8 @@ impl Grants {
         if real.starts_with(root) {
             return false;
         }
-        let elsewhere = other_paths(root);
-        if elsewhere
-            .iter()
-            .any(|path| path.starts_with(real) || real.starts_with(path))
-        {
+        let shows_part = |path: &PathBuf| path.starts_with(real) || real.starts_with(path);
+        if other_paths(root).iter().any(shows_part) {
             return true;
         }
         let parts = [self.agent.real(), self.notes.real()];
@@ -289,13 +282,8 @@ impl Grants {
 /// Returns the grants of these paths. Refuses nested ones, because the inner one could be replaced through the outer one.
 fn apart(places: &[Place]) -> Result<Vec<Grant>> {
     let mut grants: Vec<Grant> = Vec::new();
-    for (n, place) in places.iter().enumerate() {
-        for other in &places[..n] {
-            let (inner, outer) = if place.real().starts_with(other.real()) {
-                (place, other)
-            } else {
-                (other, place)
-            };
+    for inner in places {
+        for outer in places {
             let is_same = inner.real() == outer.real() && inner.grant.access == outer.grant.access;
             if inner.real().starts_with(outer.real()) && !is_same {
                 return Err(Error::config(format!("{inner} is in {outer}")).hint(
@@ -303,8 +291,8 @@ fn apart(places: &[Place]) -> Result<Vec<Grant>> {
                 ));
             }
         }
-        if grants.iter().all(|known| known.real != place.grant.real) {
-            grants.push(place.grant.clone());
+        if grants.iter().all(|known| known.real != inner.grant.real) {
+            grants.push(inner.grant.clone());
         }
     }
     Ok(grants)

@@ -25,11 +25,13 @@ fn parse(line: &str) -> Option<(&str, PathBuf, PathBuf)> {
 pub(super) fn other_paths(dir: &Path) -> Vec<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let id = |path: &Path| stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
-    let mut found = paths_in(&table, dir);
-    found.retain(|(_, below)| !below.starts_with("workspace"));
+    let found = paths_in(&table, dir).into_iter();
     // Skips mounts that are covered by another one.
-    found.retain(|(path, below)| id(path).is_some_and(|found| id(&dir.join(below)) == Some(found)));
-    found.into_iter().map(|(path, _)| path).collect()
+    let is_open = |(path, below): &(PathBuf, PathBuf)| {
+        let own = id(&dir.join(below));
+        !below.starts_with("workspace") && own.is_some() && id(path) == own
+    };
+    found.filter(is_open).map(|(path, _)| path).collect()
 }
 
 /// Returns these paths, each with its part of `dir`.

@@ -76,8 +76,7 @@ impl Turn<'_> {
                 action: FileAction::TakeFile { name },
                 content: STANDARD.decode(&picture.base64).unwrap_or_default(),
             };
-            let kept = workers.call(job, cancel);
-            match kept.and_then(Kept::into_text) {
+            match workers.call(job, cancel).and_then(Kept::into_text) {
                 Ok(path) => {
                     self.send_file(&path);
                     workers.workspace().path.join(path).display().to_string()

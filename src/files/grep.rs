@@ -1,7 +1,6 @@
 //! Searches the files of a directory for lines that match a pattern.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -107,7 +106,7 @@ impl Search {
             let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
-            let own = shown(name.to_bytes());
+            let own = shown(name.as_bytes());
             let path = format!("{prefix}{own}");
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory if own == ".git" => {}
@@ -123,7 +122,7 @@ impl Search {
                         .as_ref()
                         .is_none_or(|glob| glob.matches(&path, &own)) =>
                 {
-                    let name = Path::new(OsStr::from_bytes(name.to_bytes()));
+                    let name = Path::new(&name);
                     let path = format!("{}{path}", self.base);
                     let opened = dir.read(name, name, Links::Refuse);
                     if opened.and_then(|file| self.file(file, &path)).is_err() {

@@ -1,5 +1,7 @@
 //! Lists directories.
 
+use std::os::unix::ffi::OsStrExt;
+
 use rustix::fs::{AtFlags, FileType, readlinkat, statat};
 
 use super::names::shown;
@@ -52,7 +54,7 @@ impl Listing {
                 continue;
             };
             self.shown += 1;
-            let path = format!("{prefix}{}", shown(name.to_bytes()));
+            let path = format!("{prefix}{}", shown(name.as_bytes()));
             let kind = FileType::from_raw_mode(stat.st_mode);
             self.text.push_str(&match kind {
                 FileType::Directory => format!("{path}/\n"),

@@ -43,10 +43,8 @@ pub(crate) struct OpenGrants {
 }
 
 struct OpenGrant {
-    /// Path as configured, and without links.
-    paths: [PathBuf; 2],
+    grant: Grant,
     dir: Dir,
-    access: Access,
 }
 
 /// A path within a grant.
@@ -71,13 +69,9 @@ impl Target<'_> {
 impl OpenGrants {
     /// Opens the grants. One that cannot be opened is left out, as if its files were missing.
     pub(crate) fn open(workspace: Dir, setup: &Setup, mount_points: Vec<String>) -> Result<Self> {
-        let held = |grant: &Grant, dir| {
-            let paths = [grant.path.clone(), grant.real.clone()];
-            OpenGrant {
-                paths,
-                dir,
-                access: grant.access,
-            }
+        let held = |grant: &Grant, dir| OpenGrant {
+            grant: grant.clone(),
+            dir,
         };
         // Without a sandbox that hides the home, only the grants are open.
         let is_anywhere = setup.policy.all_except.is_some() && setup.confinement.is_sandboxed();
@@ -105,17 +99,15 @@ impl OpenGrants {
 
     /// Returns handles of the writable grants, and of the file systems mounted in them.
     pub(crate) fn writable(&self) -> impl Iterator<Item = OwnedFd> {
-        let writable = self
-            .held
-            .iter()
-            .filter(|grant| grant.access == Access::Write);
+        let writable = self.held.iter();
+        let writable = writable.filter(|held| held.grant.access == Access::Write);
         let mounted = self.mount_points.iter().filter_map(|point| {
             let Target { dir, path, .. } = self.find(point, Access::Write).ok()?;
             dir.open_at(&path, OFlags::PATH, Mode::empty(), Links::Refuse)
                 .ok()
         });
         writable
-            .filter_map(|grant| grant.dir.as_fd().try_clone_to_owned().ok())
+            .filter_map(|held| held.dir.as_fd().try_clone_to_owned().ok())
             .chain(mounted)
     }
 
@@ -137,18 +129,11 @@ impl OpenGrants {
         if full.is_relative() {
             return Ok(target(self.workspace(), asked));
         }
-        let below = |grant: &OpenGrant| {
-            let mut paths = grant.paths.iter();
-            paths.find_map(|path| Some(full.strip_prefix(path).ok()?.to_owned()))
-        };
-        let holding = || {
-            self.held
-                .iter()
-                .filter_map(|grant| Some((grant, below(grant)?)))
-        };
-        let mut granting = holding().filter(|(grant, _)| grant.access >= access);
+        let below = |held: &'a OpenGrant| Some((held, held.grant.below(&full)?));
+        let holding = || self.held.iter().filter_map(below);
+        let mut granting = holding().filter(|(held, _)| held.grant.access >= access);
         match (granting.next(), &self.root) {
-            (Some((grant, below)), _) => Ok(target(&grant.dir, &below)),
+            (Some((held, below)), _) => Ok(target(&held.dir, below)),
             (None, Some(root)) => Ok(target(root, &full)),
             (None, None) if holding().next().is_none() => Err(access::explain(Errno::XDEV, asked)),
             (None, None) => Err(Error::failed(format!("{} is read-only", asked.display()))),

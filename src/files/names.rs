@@ -95,8 +95,7 @@ fn entry(dir: &Dir, parent: &Path, name: &OsStr) -> Option<PathBuf> {
         return None;
     }
     let wanted = composed(&name.to_string_lossy());
-    let names = parent.names().ok()?.into_iter();
-    let mut names = names.map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
+    let mut names = parent.names().ok()?.into_iter();
     let is_meant = |name: &OsString| composed(&shown(name.as_bytes())) == wanted;
     names.find(is_meant).map(PathBuf::from)
 }

@@ -1,7 +1,6 @@
 //! Reads the agent's notes for a search: files `KEY.md` in their own directory.
 
 use std::cmp::Reverse;
-use std::ffi::OsStr;
 use std::io::{BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -56,11 +55,11 @@ fn read_notes(dir: &Dir) -> Result<Vec<Note>> {
         .map_err(|e| access::explain(e, here))?;
     let (mut notes, mut bytes) = (Vec::new(), 0);
     for name in dir.names()?.iter().rev() {
-        let key = name.to_bytes().strip_suffix(b".md");
+        let key = name.as_bytes().strip_suffix(b".md");
         let Some(key) = key.filter(|key| !key.starts_with(b".")) else {
             continue;
         };
-        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+        let path = Path::new(name);
         let Ok(file) = dir.read(path, path, Links::Refuse) else {
             continue;
         };

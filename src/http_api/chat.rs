@@ -277,11 +277,8 @@ fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> 
         match (Media::detect(&bytes), String::from_utf8(bytes)) {
             (Some(known), _) => media.push(known.named(name)),
             (None, Ok(words)) => {
-                let name = match foreign_name(name, 60) {
-                    name if name.is_empty() => "a file".to_owned(),
-                    name => name,
-                };
-                texts.push(format!("[{name}]\n{}", fenced(&words)));
+                let name = foreign_name(name, 60);
+                texts.push(format!("[file: {name}]\n{}", fenced(&words)));
             }
             _ => return refuse("neither an image, a PDF, audio nor text"),
         }
@@ -295,38 +292,31 @@ fn decode(data: &str) -> Option<Vec<u8>> {
         Some(url) => url.split_once(";base64,")?.1,
         None => data,
     };
-    STANDARD
-        .decode(data.trim())
-        .ok()
-        .filter(|bytes| !bytes.is_empty())
+    let bytes = STANDARD.decode(data.trim()).ok()?;
+    (!bytes.is_empty()).then_some(bytes)
 }
 
 /// Returns the tools that the client runs.
 fn tools(list: &[Value]) -> Result<Vec<ClientTool>, Refusal> {
-    let mut tools: Vec<ClientTool> = Vec::new();
-    for (i, tool) in list.iter().enumerate() {
-        let place = format!("tools[{i}]");
+    let tool = |(i, tool): (usize, &Value)| {
         let function = &tool["function"];
         let name = text(&function["name"]);
         let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_word) {
             let why = "a function's name is 1 to 64 letters, digits, _ and -";
-            return Err(Refusal::of_param(place, why));
-        }
-        if tools.iter().any(|tool| tool.name == name) {
-            return Err(Refusal::of_param(place, "two tools have this name"));
+            return Err(Refusal::of_param(format!("tools[{i}]"), why));
         }
         let schema = match &function["parameters"] {
             Value::Null => json!({"type": "object", "properties": {}}).to_string(),
             schema => schema.to_string(),
         };
-        tools.push(ClientTool {
+        Ok(ClientTool {
             name,
             description: text(&function["description"]),
             schema,
-        });
-    }
-    Ok(tools)
+        })
+    };
+    list.iter().enumerate().map(tool).collect()
 }
 
 /// Common fields of all parts of a response.
@@ -462,7 +452,7 @@ mod tests {
         let ask = |parts: Value| read(&json!({"messages": [{"role": "user", "content": parts}]}));
         let user = ask(parts).unwrap().user.unwrap();
         assert_eq!(user.media[0].mime, "image/png");
-        assert!(user.content.contains("[a) (.txt]") && user.content.contains("hi"));
+        assert!(user.content.contains("[file: a) (.txt]") && user.content.contains("hi"));
         for bad in [
             json!([{"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}]),
             json!([{"type": "image_url", "image_url": {"url": "data:image/png;base64,!"}}]),

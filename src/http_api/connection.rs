@@ -60,15 +60,14 @@ impl Connection<'_> {
         check_site(&head, &settings.allow_origin)?;
         self.responder.origin = head.header("origin").unwrap_or_default().to_owned();
         // Clients disagree on the format of the base address.
-        let path: Vec<&str> = head
-            .path
-            .split('/')
-            .filter(|part| !part.is_empty())
-            .collect();
+        let parts = head.path.split('/');
+        let path: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
         let path = path.strip_prefix(&["v1"]).unwrap_or(&path);
         match (head.method.as_str(), path) {
             ("OPTIONS", _) => return Ok(self.responder.preflight()?),
-            ("GET", ["health"]) => return Ok(self.responder.json(&json!({"status": "ok"}))?),
+            ("GET", ["health"]) => {
+                return Ok(self.responder.json(200, &json!({"status": "ok"}), "")?);
+            }
             _ => {}
         }
         if let Err(refusal) = check_token(&head, &settings.token) {
@@ -81,7 +80,7 @@ impl Connection<'_> {
         }
         match (head.method.as_str(), path) {
             ("POST", ["chat", "completions"]) => self.complete(reader, &head),
-            ("GET", ["models"]) => Ok(self.responder.json(&models(settings))?),
+            ("GET", ["models"]) => Ok(self.responder.json(200, &models(settings), "")?),
             (method, _) => {
                 let served = "served are POST /v1/chat/completions, GET /v1/models and GET /health";
                 let why = format!("there is no {method} {}; {served}", head.path);
@@ -233,7 +232,7 @@ impl Output<'_> {
             (Err(refusal), _) => self.write_data(&refusal.body()),
             (Ok((response, calls)), None) => {
                 let body = self.completion.whole(&response, &calls);
-                return Ok(self.responder.json(&body)?);
+                return Ok(self.responder.json(200, &body, "")?);
             }
             (Ok((response, calls)), Some(options)) => {
                 let mut chunks = self.completion.last_chunks(&response, &calls);

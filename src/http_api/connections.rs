@@ -62,11 +62,12 @@ impl ConnectionLimiter {
 /// Closes the oldest unauthorized connection if it has had its minimum time. Returns whether it closed one.
 fn close_oldest(open: &mut Vec<OpenConnection>, now: Instant) -> bool {
     let oldest = open.iter().position(|entry| !entry.is_authorized);
-    match oldest.filter(|n| now.duration_since(open[*n].since) >= MIN_AGE) {
-        // The connection's thread detects this and ends.
-        Some(n) => drop(open.remove(n).stream.shutdown(Shutdown::Both)),
-        None => return false,
-    }
+    let is_due = |n: &usize| now.duration_since(open[*n].since) >= MIN_AGE;
+    let Some(oldest) = oldest.filter(is_due) else {
+        return false;
+    };
+    // The connection's thread detects this and ends.
+    drop(open.remove(oldest).stream.shutdown(Shutdown::Both));
     true
 }
 

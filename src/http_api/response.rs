@@ -162,12 +162,8 @@ impl<'a> Responder<'a> {
         stream.write_all(response.as_bytes())
     }
 
-    /// Sends a whole response.
-    pub(super) fn json(&self, body: &Value) -> io::Result<()> {
-        self.json_with(200, body, "")
-    }
-
-    fn json_with(&self, status: u16, body: &Value, headers: &str) -> io::Result<()> {
+    /// Sends a whole response. `headers` are whole lines.
+    pub(super) fn json(&self, status: u16, body: &Value, headers: &str) -> io::Result<()> {
         let body = format!("{body}\n");
         let length = body.len();
         let kind = "Content-Type: application/json";
@@ -193,7 +189,7 @@ impl<'a> Responder<'a> {
         if refusal.has_acted {
             headers.push_str("x-should-retry: false\r\n");
         }
-        self.json_with(refusal.status, &refusal.body(), &headers)?;
+        self.json(refusal.status, &refusal.body(), &headers)?;
         self.stream.shutdown(Shutdown::Write)?;
         self.stream.set_read_timeout(Some(QUIET))?;
         io::copy(&mut self.stream.take(MAX_BODY as u64), &mut io::sink()).map(drop)

@@ -3,7 +3,6 @@
 //! Trees are opened as detached mounts before they are covered, so no path is looked up twice. Mount points are created only on
 //! the fresh tmpfs, or exist in a tree in which links are not followed.
 
-use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -272,11 +271,11 @@ fn mount_proc(root: &Dir) -> Result<()> {
         // A kernel may lack the second one.
         let names = proc.dir_at(part, Links::Refuse).map(|dir| dir.names());
         for name in names.unwrap_or(Ok(Vec::new()))? {
-            let path = part.join(OsStr::from_bytes(name.to_bytes()));
+            let path = part.join(&name);
             let mode = statat(&proc, &path, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
-            let is_secret = mode & 0o004 == 0 || PROC_KEYS.contains(&name.to_bytes());
+            let is_secret = mode & 0o004 == 0 || PROC_KEYS.contains(&name.as_bytes());
             // Processes have numbers, and are those of the sandbox.
-            if !is_secret || name.to_bytes()[0].is_ascii_digit() {
+            if !is_secret || name.as_bytes()[0].is_ascii_digit() {
                 continue;
             }
             let cover = match FileType::from_raw_mode(mode) {

@@ -4,45 +4,49 @@
 //! strings of several lines (`|`, `>`, or only indented, which become one line), comments. Scalars are strings. Anchors, tags
 //! and other features are read as text, so every input is accepted.
 
-use serde_json::{Map, Value};
+use serde_json::{Deserializer, Map, Value};
 
+use crate::error::{Error, Result};
 use crate::json::parse_json;
 
 /// Maximum nesting depth of maps.
 const MAX_DEPTH: usize = 8;
 
-/// Returns the fields of the front matter, and the text after it (all text without front matter). `None` if it has no end.
-pub(super) fn split(text: &str) -> Option<(Map<String, Value>, &str)> {
+/// Returns the fields of the front matter, and the text after it (all text without front matter).
+///
+/// # Errors
+/// Returns an error if the front matter has no end.
+pub(super) fn split(text: &str) -> Result<(Map<String, Value>, &str)> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let is_fence = |line: &str| line.trim_end() == "---";
     let mut at = 0;
     for (number, line) in text.split_inclusive('\n').enumerate() {
         if number == 0 && !is_fence(line) {
-            return Some((Map::new(), text));
+            return Ok((Map::new(), text));
         }
         at += line.len();
         if number > 0 && is_fence(line) {
             let inner = &text[..at - line.len()];
             let lines: Vec<&str> = inner.lines().skip(1).collect();
-            return Some((map(&lines, MAX_DEPTH), &text[at..]));
+            return Ok((map(&lines, MAX_DEPTH), &text[at..]));
         }
     }
-    text.is_empty().then(|| (Map::new(), text))
+    if text.is_empty() {
+        return Ok((Map::new(), text));
+    }
+    let what = "the front matter of SKILL.md has no end: a line of --- is missing";
+    Err(Error::failed(what))
 }
 
 fn indent(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-fn is_blank(line: &str) -> bool {
-    line.trim().is_empty()
-}
-
 /// Returns how many lines belong to the key above them: lines indented deeper than `own`, and blank ones. List items may have
 /// the indentation of their key.
 fn block_len(lines: &[&str], own: usize) -> usize {
     let is_item = |line: &str| indent(line) == own && line.trim_start().starts_with("- ");
-    let belongs = |line: &&&str| is_blank(line) || indent(line) > own || is_item(line);
+    let belongs = |line: &&&str| line.trim().is_empty() || indent(line) > own || is_item(line);
     lines.iter().take_while(belongs).count()
 }
 
@@ -102,35 +106,27 @@ fn in_brackets(text: &str) -> Value {
 
 /// Removes commas after last members, which YAML allows and JSON does not.
 fn without_last_commas(text: &str) -> String {
-    let mut out = String::new();
-    let (mut is_quoted, mut is_escaped) = (false, false);
-    for c in text.chars() {
-        if !is_quoted && matches!(c, ']' | '}') {
-            let kept = out.trim_end();
-            let kept = kept.strip_suffix(',').unwrap_or(kept).len();
-            out.truncate(kept);
+    let mut pieces = text.split(',');
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        if !piece.trim_start().starts_with([']', '}']) {
+            out.push(',');
         }
-        is_quoted ^= c == '"' && !is_escaped;
-        is_escaped = c == '\\' && !is_escaped;
-        out.push(c);
+        out.push_str(piece);
     }
     out
 }
 
 /// Parses a list in brackets whose words have no quotes. Unquoted maps are read as text.
 fn unquoted_list(text: &str) -> Value {
-    let Some(inner) = text
+    let inner = text
         .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-    else {
+        .and_then(|rest| rest.strip_suffix(']'));
+    let Some(inner) = inner else {
         return scalar(text);
     };
-    inner
-        .split(',')
-        .map(str::trim)
-        .filter(|word| !word.is_empty())
-        .map(scalar)
-        .collect()
+    let words = inner.split(',').filter(|word| !word.trim().is_empty());
+    words.map(scalar).collect()
 }
 
 /// Returns a string without its quotes or the comment after it.
@@ -146,33 +142,19 @@ fn scalar(text: &str) -> Value {
         .into()
 }
 
-/// Returns the text in quotes at the beginning. Double quotes have JSON escapes; in single ones, a quote is doubled.
+/// Returns the text in quotes, before the end or a comment. Double quotes have JSON escapes; in single ones, a quote is doubled.
 fn quoted(text: &str) -> Option<String> {
-    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    let mut is_escaped = false;
-    let mut rest = text.char_indices().skip(1).peekable();
-    while let Some((at, c)) = rest.next() {
-        if is_escaped {
-            is_escaped = false;
-        } else if c == '\\' && quote == '"' {
-            is_escaped = true;
-        } else if c == quote {
-            let is_doubled = quote == '\'' && rest.next_if(|(_, next)| *next == quote).is_some();
-            if is_doubled {
-                continue;
-            }
-            let behind = text[at + 1..].trim_start();
-            if !behind.is_empty() && !behind.starts_with('#') {
-                return None;
-            }
-            let inner = &text[1..at];
-            return Some(match parse_json(&text[..=at]) {
-                Ok(Value::String(text)) if quote == '"' => text,
-                _ => inner.replace("''", "'").replace("\\\"", "\""),
-            });
-        }
-    }
-    None
+    let (inner, rest) = if text.starts_with('"') {
+        let mut values = Deserializer::from_str(text).into_iter::<String>();
+        let inner = values.next()?.ok()?;
+        (inner, text[values.byte_offset()..].to_owned())
+    } else {
+        let text = text.strip_prefix('\'')?.replace("''", "\0");
+        let (inner, rest) = text.split_once('\'')?;
+        (inner.replace('\0', "'"), rest.to_owned())
+    };
+    let rest = rest.trim_start();
+    (rest.is_empty() || rest.starts_with('#')).then_some(inner)
 }
 
 #[cfg(test)]
@@ -186,7 +168,7 @@ mod tests {
             "---\nname: gh-issues\ndescription: >-\n  Lists issues,\n  and more: a lot.\nalways: true # a note\n\
              # a comment\nlicense: \"MIT: really\"\nempty:\nlist:\n- one\n- 'two'\ntags: [a, \"b\", c d]\n\
              metadata: {\"nanobot\": {\"requires\": {\"bins\": [\"gh\"]}}}\nnested:\n  deep:\n    er: yes\n  list:\n    - x\n\
-             below:\n  {\n    \"a\": [\"x\", \"y,}\\\",]\",\n    ],\n  }\ntext: |\n  first\n    second\n\nlong: goes on\n  here\n---\n# Title\nurl: http://x\n",
+             below:\n  {\n    \"a\": [\"x\", \"y\",\n    ],\n  }\ntext: |\n  first\n    second\n\nlong: goes on\n  here\n---\n# Title\nurl: http://x\n",
         )
         .unwrap();
         assert_eq!(
@@ -195,7 +177,7 @@ mod tests {
                 "name": "gh-issues", "description": "Lists issues, and more: a lot.", "always": "true",
                 "license": "MIT: really", "empty": null, "list": ["one", "two"], "tags": ["a", "b", "c d"],
                 "metadata": {"nanobot": {"requires": {"bins": ["gh"]}}},
-                "nested": {"deep": {"er": "yes"}, "list": ["x"]}, "below": {"a": ["x", "y,}\",]"]}, "text": "first second", "long": "goes on here",
+                "nested": {"deep": {"er": "yes"}, "list": ["x"]}, "below": {"a": ["x", "y"]}, "text": "first second", "long": "goes on here",
             })
         );
         assert_eq!(body, "# Title\nurl: http://x\n");
@@ -204,9 +186,9 @@ mod tests {
     #[test]
     fn without_front_matter_all_is_text() {
         for text in ["", "# Title\n---\n", "text"] {
-            assert_eq!(split(text), Some((Map::new(), text)), "{text:?}");
+            assert_eq!(split(text).unwrap(), (Map::new(), text), "{text:?}");
         }
-        assert_eq!(split("---\nname: x\n(no end)"), None);
+        assert!(split("---\nname: x\n(no end)").is_err());
         let bom = "\u{feff}---\r\nname: x\r\n---\r\nbody";
         assert_eq!(split(bom).unwrap().0["name"], "x");
     }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{FILES, NAME_RULE, Skills, file_in, first_line, front, is_valid_name};
+use super::{FILES, NAME_RULE, Skills, description, file_in, front, is_valid_name};
 use crate::access::{Dir, Links};
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::storage::{self, copy_new};
 use crate::text::{counted, not_found, size, to_single_line};
 
@@ -74,15 +74,9 @@ impl Candidate {
     fn read(folder: &Path, called: Option<&str>) -> Result<Self> {
         let file = file_in(folder).unwrap_or(FILES[0]);
         let text = Dir::open(folder)?.read_untrusted(file)?.unwrap_or_default();
-        let shown = folder.join(file);
-        let (fields, body) = front::split(&text).ok_or_else(|| {
-            Error::failed(format!(
-                "{}: its front matter has no end: a line of --- is missing",
-                shown.display()
-            ))
-        })?;
-        let field = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
-        let own = field("name").trim();
+        let (fields, body) = front::split(&text).doing(folder.display())?;
+        let own = fields.get("name").and_then(Value::as_str);
+        let own = own.unwrap_or_default().trim();
         let name = match (called, folder.file_name()) {
             (Some(_), _) if is_valid_name(own) => own.to_owned(),
             (Some(called), _) => called.to_owned(),
@@ -92,10 +86,7 @@ impl Candidate {
         let mut candidate = Self {
             name,
             folder: folder.to_owned(),
-            description: match to_single_line(field("description"), 300) {
-                description if description.is_empty() => first_line(body),
-                description => description,
-            },
+            description: description(&fields, body, 300),
             scripts: Vec::new(),
             files: Vec::new(),
             bytes: 0,
@@ -178,7 +169,7 @@ pub(crate) fn install(skills: &Skills, skill: &Candidate) -> Result<String> {
     clean_up(skills)?;
     let new = format!(".{name}.new");
     let path = skills.dir().join(&new);
-    let copied = copy(skill, &skills.dir(), Path::new(&new));
+    let copied = copy(skill, &skills.dir(), new.as_ref());
     if let Err(e) = copied.and_then(|()| storage::sync_all(&skills.dir())) {
         storage::remove(&path)?;
         return Err(e);
@@ -190,14 +181,10 @@ pub(crate) fn install(skills: &Skills, skill: &Candidate) -> Result<String> {
 /// Copies the files of a skill into `to`, under this name.
 fn copy(skill: &Candidate, to: &Path, name: &Path) -> Result<()> {
     let from = Dir::open(&skill.folder)?;
-    let mut left = MAX_BYTES;
     for path in &skill.files {
         // The file may have been replaced by a link or a pipe since it was listed.
         let mut file = from.read(path, path, Links::Refuse)?;
         let meta = file.metadata()?;
-        left = left
-            .checked_sub(meta.len())
-            .ok_or_else(|| Error::failed("the skill grows while it is copied"))?;
         let mode = match meta.permissions().mode() & 0o100 {
             0 => storage::PLAIN,
             _ => storage::PROGRAM,

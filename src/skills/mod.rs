@@ -7,6 +7,7 @@ mod front;
 mod install;
 pub(crate) mod source;
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::access;
 use crate::child::PATH;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::template;
 use crate::text::to_single_line;
 pub(crate) use install::{Candidate, candidates, install, remove, unknown};
@@ -52,18 +53,6 @@ pub(crate) struct Skill {
 }
 
 impl Skill {
-    fn compiled_in((name, description, text): (&str, &str, &str)) -> Self {
-        Self {
-            name: name.to_owned(),
-            description: description.to_owned(),
-            dir: None,
-            always: false,
-            hidden: false,
-            missing: Vec::new(),
-            text: text.to_owned(),
-        }
-    }
-
     /// Whether models may use it.
     pub(crate) fn is_offered(&self) -> bool {
         !self.hidden && self.missing.is_empty()
@@ -115,7 +104,11 @@ impl Skills {
             |path: &Path| fs_err::symlink_metadata(path).is_ok_and(|meta| !meta.is_symlink());
         if matches!(fs_err::symlink_metadata(&self.agent_dir), Err(e) if e.kind() == ErrorKind::NotFound)
         {
-            found.skills = template::skills().map(Skill::compiled_in).collect();
+            let built_in = template::below("agent/skills").filter_map(|(path, text)| {
+                let skill = self.read(path.strip_suffix("/SKILL.md")?, text).ok()?;
+                Some(Skill { dir: None, ..skill })
+            });
+            found.skills = built_in.collect();
             return found;
         }
         let entries = match fs_err::read_dir(self.dir()) {
@@ -137,7 +130,13 @@ impl Skills {
             let file = file_in(&self.dir().join(&name)).unwrap_or(FILES[0]);
             let path = format!("skills/{name}/{file}");
             match access::read_untrusted(&self.agent_dir, &path) {
-                Ok(Some(text)) => self.add(&mut found, &name, self.dir().join(&name), &text),
+                Ok(Some(text)) => match self.read(&name, &text) {
+                    Ok(skill) => found.skills.push(skill),
+                    Err(e) => {
+                        let name = to_single_line(&name, 64);
+                        found.problems.push(format!("skill {name}: {}", e.message));
+                    }
+                },
                 Ok(None) => {}
                 Err(e) => {
                     let e = e.doing(self.agent_dir.join(&path).display());
@@ -167,9 +166,6 @@ impl Skills {
         let (name, rest) = command
             .split_once(char::is_whitespace)
             .unwrap_or((command, ""));
-        if !is_valid_name(name) {
-            return None;
-        }
         let text = self.all().named(name)?.prompt_text();
         Some(
             format!("{text}\n\n[The user invokes this skill]\n\n{}", rest.trim())
@@ -178,42 +174,20 @@ impl Skills {
         )
     }
 
-    fn add(&self, found: &mut Found, name: &str, dir: PathBuf, text: &str) {
-        let Some((fields, body)) = front::split(text) else {
-            let name = to_single_line(name, 64);
-            found.problems.push(format!(
-                "skill {name}: the front matter of SKILL.md has no end: a line of --- is missing"
-            ));
-            return;
-        };
-        let mut problem = |what: &str| {
-            found
-                .problems
-                .push(format!("skill {}: {what}", to_single_line(name, 64)));
-        };
-        let field = |key: &str| {
-            fields
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .trim()
-        };
+    fn read(&self, name: &str, text: &str) -> Result<Skill> {
+        let (fields, body) = front::split(text)?;
         if !is_valid_name(name) {
-            return problem(NAME_RULE);
+            return Err(Error::failed(NAME_RULE));
         }
-        let mut description = to_single_line(field("description"), MAX_DESCRIPTION);
-        if description.is_empty() {
-            description = first_line(body);
-        }
-        found.skills.push(Skill {
+        Ok(Skill {
             name: name.to_owned(),
-            description,
-            dir: Some(dir),
+            description: description(&fields, body, MAX_DESCRIPTION),
+            dir: Some(self.dir().join(name)),
             always: is_true(&fields, "always"),
             hidden: is_true(&fields, "disable-model-invocation"),
             missing: self.missing(&fields),
             text: body.to_owned(),
-        });
+        })
     }
 
     /// Returns the unmet requirements in `requires` (`{"bins": [..], "anyBins": [..], "env": [..]}`), which is at the top, in
@@ -223,7 +197,7 @@ impl Skills {
         let agents = metadata
             .into_iter()
             .flat_map(|metadata| metadata.values().filter_map(Value::as_object));
-        let mut missing = Vec::new();
+        let mut missing = BTreeSet::new();
         for map in [Some(fields), metadata].into_iter().flatten().chain(agents) {
             let Some(requires) = map.get("requires") else {
                 continue;
@@ -233,7 +207,7 @@ impl Skills {
             missing.extend(programs.map(|name| format!("the program {name}")));
             let any = of("anyBins");
             if !any.is_empty() && !any.iter().any(|name| is_program(name)) {
-                missing.push(format!("one of the programs {}", any.join(", ")));
+                missing.insert(format!("one of the programs {}", any.join(", ")));
             }
             let unset = of("env")
                 .into_iter()
@@ -243,10 +217,7 @@ impl Skills {
             );
         }
         let lines = missing.iter().map(|what| to_single_line(what, 100));
-        let mut missing: Vec<String> = lines.collect();
-        missing.sort_unstable();
-        missing.dedup();
-        missing
+        lines.collect()
     }
 }
 
@@ -296,11 +267,13 @@ fn is_valid_name(name: &str) -> bool {
     name.chars().count() <= 64 && name.split('-').all(is_valid)
 }
 
-/// Returns the first line of a skill's text, in place of a description.
-fn first_line(body: &str) -> String {
-    let mut lines = body.lines().map(|line| line.trim_start_matches('#').trim());
-    let first = lines.find(|line| !line.is_empty());
-    to_single_line(first.unwrap_or("(no description)"), 200)
+/// Returns the description of a skill, or else the first line of its text, in up to `max` characters.
+fn description(fields: &Map<String, Value>, body: &str, max: usize) -> String {
+    let given = fields.get("description").and_then(Value::as_str);
+    let lines = body.lines().map(|line| line.trim_start_matches('#'));
+    let mut lines = given.into_iter().chain(lines);
+    let first = lines.find(|line| !line.trim().is_empty());
+    to_single_line(first.unwrap_or("(no description)"), max)
 }
 
 #[cfg(test)]

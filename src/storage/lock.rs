@@ -1,6 +1,5 @@
 //! Locks between processes.
 
-use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -31,14 +30,8 @@ impl Lock {
                 .mode(0o600)
                 .open(path)
         };
-        let file = match open() {
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                make_dir_synced(parent(path))?;
-                open()?
-            }
-            opened => opened?,
-        };
-        let mut lock = Self { file };
+        make_dir_synced(parent(path))?;
+        let mut lock = Self { file: open()? };
         let until = Instant::now() + wait;
         // Polls, because flock has no timeout and interrupting it would need a signal handler.
         let mut pause = Duration::from_millis(5);

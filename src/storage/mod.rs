@@ -18,7 +18,7 @@ use std::time::Duration;
 use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 
-pub(crate) use below::{CopyOutcome, PLAIN, PROGRAM, copy_new, sync_all};
+pub(crate) use below::{PLAIN, PROGRAM, copy_new, sync_all};
 pub use journal::Durability;
 pub(crate) use journal::{Contents, Fields, Journal, LogItem, LogReader, MAX_LOG, decode};
 pub(crate) use lock::Lock;
@@ -47,16 +47,17 @@ fn make_dir_synced(dir: &Path) -> Result<()> {
     sync_all(dir)
 }
 
+/// Creates a file, readable only by the owner.
+fn create_new(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
+}
+
 /// Creates a file, readable only by the owner, and its parent directories. Returns `false` without changes if the path already
 /// exists.
 pub(crate) fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
     make_dir(parent(path))?;
-    let mut file = match OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-    {
+    let mut file = match create_new(path) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(false),
         result => result?,
     };
@@ -79,11 +80,7 @@ pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> Re
     // Removes the leftover of a crash.
     remove(&new)?;
     let write = || -> Result<()> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&new)?;
+        let mut file = create_new(&new)?;
         file.write_all(content)?;
         if durability == Durability::Now {
             file.sync_all()?;
@@ -120,13 +117,8 @@ pub(crate) fn overwrite(path: &Path, content: &[u8]) -> Result<()> {
 pub(crate) fn append_line(path: &Path, line: &str) -> Result<()> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
-    let mut file = match options.open(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => {
-            make_dir(parent(path))?;
-            options.open(path)?
-        }
-        opened => opened?,
-    };
+    make_dir(parent(path))?;
+    let mut file = options.open(path)?;
     let (len, mut last) = (file.metadata()?.len(), [b'\n']);
     if len > 0 {
         file.file().read_exact_at(&mut last, len - 1)?;
@@ -204,23 +196,24 @@ impl Drop for NewFile {
     }
 }
 
-/// Renames `from` to `to` in the same directory, and syncs it before returning. Returns `false` without changes if `to` exists.
-pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<bool> {
+/// Renames `from` to `to` in the same directory, and syncs it before returning. Changes nothing if `to` exists.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<()> {
     if to.symlink_metadata().is_ok() {
-        return Ok(false);
+        return Ok(());
     }
     fs_err::rename(from, to)?;
-    sync_dir(parent(to)).map(|()| true)
+    sync_dir(parent(to))
 }
 
 /// Removes a file, or a directory with its contents, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     let is_dir = fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    match if is_dir {
+    let removed = if is_dir {
         fs_err::remove_dir_all(path)
     } else {
         fs_err::remove_file(path)
-    } {
+    };
+    match removed {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         result => Ok(result?),
     }
@@ -229,10 +222,7 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
 /// Removes files of one directory, as far as they exist, and syncs it before returning.
 pub(crate) fn remove_files(files: &[PathBuf]) -> Result<()> {
     for file in files {
-        match fs_err::remove_file(file) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e.into()),
-            _ => {}
-        }
+        remove(file)?;
     }
     files
         .first()

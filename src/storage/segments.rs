@@ -28,7 +28,7 @@ pub(crate) enum Part {
     Segment(u64),
     /// Bytes of an image or another file that a line names.
     Media,
-    /// An unfinished new segment, or a torn tail that an earlier version kept.
+    /// An unfinished new segment.
     Other,
     Live,
 }
@@ -39,7 +39,7 @@ pub(crate) fn part(name: &str) -> Option<(&str, Part)> {
     if rest == "jsonl" {
         return Some((key, Part::Live));
     }
-    if rest == "jsonl.new" || rest.starts_with("jsonl.torn-") {
+    if rest == "jsonl.new" {
         return Some((key, Part::Other));
     }
     if rest.ends_with(".media") || rest.ends_with(".media.new") {
@@ -123,15 +123,20 @@ impl Journal {
 
     /// Replaces all lines atomically. On disk before this returns.
     pub(super) fn replace(&mut self, lines: &[Fields]) -> Result<()> {
-        let path = self.path.clone();
-        let new = unfinished(&path);
-        remove_unfinished(&path)?;
-        let mut journal = Self::create(&new, lines)?;
-        fs_err::rename(&new, &path)?;
-        journal.path = path;
+        let (journal, new) = successor(&self.path, lines)?;
+        fs_err::rename(&new, &self.path)?;
         *self = journal;
         sync_dir(parent(&self.path))
     }
+}
+
+/// Creates the next file of the log at `path`, and returns its path until it is renamed.
+fn successor(path: &Path, lines: &[Fields]) -> Result<(Journal, PathBuf)> {
+    remove_unfinished(path)?;
+    let new = unfinished(path);
+    let mut journal = Journal::create(&new, lines)?;
+    path.clone_into(&mut journal.path);
+    Ok((journal, new))
 }
 
 /// Begins a new segment of the log at `path` without reading it. Also returns the path of the one before it.
@@ -142,12 +147,8 @@ pub(crate) fn begin_segment(path: &Path, mut first: Vec<Fields>) -> Result<(Jour
     }
     let numbers = segments(path)?.into_keys();
     let number = numbers.last().map_or(1, |newest| newest.saturating_add(1));
-    let (new, old) = (
-        unfinished(path),
-        path.with_extension(format!("{number}.jsonl")),
-    );
-    remove_unfinished(path)?;
-    let mut journal = Journal::create(&new, &first)?;
+    let old = path.with_extension(format!("{number}.jsonl"));
+    let (journal, new) = successor(path, &first)?;
     let swap = || -> Result<()> {
         fs_err::rename(path, &old)?;
         // Some file systems reorder renames.
@@ -159,7 +160,6 @@ pub(crate) fn begin_segment(path: &Path, mut first: Vec<Fields>) -> Result<(Jour
         "beginning a new segment of {}",
         path.display()
     ))?;
-    path.clone_into(&mut journal.path);
     Ok((journal, old))
 }
 

@@ -246,10 +246,7 @@ fn heard(files: &Files, path: &str, turn: &CallContext) -> Result<ToolOutput> {
 /// Whether a file came from outside, so that the agent may read but not edit it.
 fn is_in_inbox(path: &str, workspace: &Grant) -> bool {
     let path = Path::new(path);
-    let below = path
-        .strip_prefix(&workspace.path)
-        .or_else(|_| path.strip_prefix(&workspace.real))
-        .unwrap_or(path);
+    let below = workspace.below(path).unwrap_or(path);
     let mut parts = below.components().filter(|part| *part != Component::CurDir);
     // A path with `..` may lead into the inbox.
     let is_winding = parts.clone().any(|part| part == Component::ParentDir);

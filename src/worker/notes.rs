@@ -1,8 +1,6 @@
 //! The user's notes: recognizes jobs about them, sets their owner, and makes a backup copy before the first change of a day.
 //! Tools cannot access the copy, because a model may overwrite notes with nonsense.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -38,11 +36,7 @@ impl Notes {
 
     /// Returns a path relative to the notes, if it leads to a note.
     fn below<'a>(&self, asked: &'a Path) -> Option<&'a Path> {
-        let within = |grant: &Grant| {
-            let mut paths = [&grant.path, &grant.real].into_iter();
-            paths.find_map(|path| asked.strip_prefix(path).ok())
-        };
-        if let Some(below) = within(&self.grant) {
+        if let Some(below) = self.grant.below(asked) {
             return Some(below);
         }
         if !self.is_own_workspace {
@@ -51,7 +45,7 @@ impl Notes {
         let below = if asked.is_relative() {
             asked.strip_prefix(".").unwrap_or(asked)
         } else {
-            within(&self.workspace)?
+            self.workspace.below(asked)?
         };
         if below == Path::new("USER.md") {
             return Some(below);
@@ -109,7 +103,7 @@ impl Notes {
 fn copy_notes(from: &Dir, to: &Path, depth: usize) -> Result<()> {
     storage::make_dir(to)?;
     for name in from.names()? {
-        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+        let path = Path::new(&name);
         if let Some(inner) = from.subdir(&name) {
             if depth > 0 {
                 copy_notes(&inner, &to.join(path), depth - 1)?;

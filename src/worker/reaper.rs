@@ -122,7 +122,7 @@ fn all(proc: &Dir) -> Vec<Pid> {
     let names = proc.names().unwrap_or_default();
     names
         .iter()
-        .filter_map(|name| Pid::from_raw(name.to_str().ok()?.parse().ok()?))
+        .filter_map(|name| Pid::from_raw(name.to_str()?.parse().ok()?))
         .collect()
 }
 

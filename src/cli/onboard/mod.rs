@@ -13,7 +13,7 @@ use crate::app::facts::{BotState, Facts};
 use crate::config::shown;
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::storage::{self, CopyOutcome};
+use crate::storage;
 use crate::template;
 use crate::text::to_single_line;
 
@@ -55,14 +55,10 @@ fn write_files(home: &Home) -> Result<()> {
             ("workspace", home.workspace()),
         ] {
             let files = template::write(part, &dir);
-            for (path, copied) in files.doing(format_args!("writing {part}/"))? {
+            for (path, is_created) in files.doing(format_args!("writing {part}/"))? {
                 let path = to_single_line(&dir.join(path).display().to_string(), 500);
-                match copied {
-                    CopyOutcome::Created => print(&format!("created  {path}\n"))?,
-                    CopyOutcome::Exists => {}
-                    CopyOutcome::Blocked => notice(&format!(
-                        "{path} is left out: a link or a file is in the way"
-                    )),
+                if is_created {
+                    print(&format!("created  {path}\n"))?;
                 }
             }
         }
