@@ -38,14 +38,6 @@ pub(crate) struct Facts<'a> {
     pub warnings: Vec<String>,
 }
 
-/// Whether the gateway runs a bot.
-pub(crate) enum BotState {
-    Missing,
-    Disabled,
-    /// The number of allowed users.
-    Enabled(usize),
-}
-
 impl<'a> Facts<'a> {
     pub(crate) fn find(app: &'a App) -> Self {
         let (home, loaded) = (&app.home, app.loaded());
@@ -101,13 +93,10 @@ impl<'a> Facts<'a> {
         keys::missing(model.keys.first()?, &self.app.env)
     }
 
-    pub(crate) fn bot(&self) -> BotState {
-        match &self.loaded {
-            Ok(loaded) if loaded.config.channels.telegram.token.is_empty() => BotState::Missing,
-            Ok(loaded) if bot::is_enabled(loaded) => BotState::Enabled(self.allowed().len()),
-            Ok(_) => BotState::Disabled,
-            Err(_) => BotState::Missing,
-        }
+    /// Returns the number of users who may write to the bot of the gateway, if it has one.
+    pub(crate) fn bot_users(&self) -> Option<usize> {
+        let loaded = self.loaded.as_ref().ok()?;
+        bot::is_enabled(loaded).then(|| self.allowed().len())
     }
 
     fn allowed(&self) -> Vec<i64> {
