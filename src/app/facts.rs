@@ -20,7 +20,6 @@ use crate::redact::{Redactor, change_texts};
 use crate::secret::Secret;
 use crate::session::SessionInfo;
 use crate::session::archive;
-use crate::telegram::strangers;
 use crate::text::{rfc3339, to_single_line};
 
 pub(crate) struct Facts<'a> {
@@ -96,21 +95,13 @@ impl<'a> Facts<'a> {
     /// Returns the number of users who may write to the bot of the gateway, if it has one.
     pub(crate) fn bot_users(&self) -> Option<usize> {
         let loaded = self.loaded.as_ref().ok()?;
-        bot::is_enabled(loaded).then(|| self.allowed().len())
+        bot::is_enabled(loaded).then(|| loaded.config.channels.telegram.ids().len())
     }
 
-    fn allowed(&self) -> Vec<i64> {
-        let loaded = self.loaded.as_ref();
-        loaded.map_or(Vec::new(), |loaded| loaded.config.channels.telegram.ids())
-    }
-
-    /// Adds the messages that wait for an answer or for their delivery, and the users who got no answer.
+    /// Adds the messages that wait for an answer or for their delivery.
     fn find_waiting(&mut self) {
         let outbox = Outbox::new(self.app.home.clone());
         let waiting = outbox.inbox().all();
-        let mut unknown_users = self.or_warn(strangers::all(outbox.queue()));
-        let allowed = self.allowed();
-        unknown_users.retain(|user| !allowed.contains(user));
         let pending = self.or_warn(outbox.pending());
         // An id is a fresh key: the time of posting in microseconds, and two more digits.
         let posted = |id: &str| i64::from_str_radix(id.strip_prefix(UNNAMED)?, 36).ok();
@@ -119,7 +110,6 @@ impl<'a> Facts<'a> {
         self.gateway["waiting"] = self.or_warn(waiting).len().into();
         let oldest = oldest.map(|posted| time(posted / 1_296_000));
         self.gateway["undelivered"] = json!({"count": pending.len(), "oldest": oldest});
-        self.gateway["strangers"] = unknown_users.into();
     }
 
     /// Returns the jobs that will run, the next one first.

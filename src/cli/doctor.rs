@@ -63,8 +63,8 @@ fn workspace_and_sandbox(app: &App, loaded: &Loaded, report: &mut Report) -> Res
     };
     let workspace = workers.workspace().path.display().to_string();
     report.add([Check::ok(NAME, workspace)])?;
-    let unknown = app::unconfirmed_lines(&loaded.config);
-    report.add(unknown.map(|line| Check::fail("confirm", line)))?;
+    let unknown = app::unconfirmed(&loaded.config).into_iter();
+    report.add(unknown.map(|e| Check::of_error("confirm", e)))?;
     let misplaced = app::misplaced(loaded).map(|found| Check::info(NAME, found));
     report.add(misplaced.map(|check| check.fix("move them there, or delete them")))?;
     let exec = &loaded.config.tools.exec;

@@ -34,7 +34,7 @@ const MAX_FOUND: usize = 10;
 /// Returns the width of a page on the current output.
 fn width() -> usize {
     if terminal::is_output() {
-        WIDTH.min(terminal::size().0)
+        WIDTH.min(terminal::columns())
     } else {
         WIDTH
     }

@@ -149,23 +149,12 @@ fn command_of(words: &[String]) -> Option<(&'static Subcommand, usize)> {
             is_question.then_some((&COMMANDS[0], 0))
         }
         (Some(command), _) if command.name() == first => Some((command, 1)),
-        (_, Some(verb)) => Some((found.find(|command| is_meant(command.verb(), verb))?, 2)),
+        (_, Some(verb)) => Some((found.find(|command| command.verb() == verb)?, 2)),
         (_, None) => {
             let list = found.find(|command| matches!(command.verb(), "list" | "get"));
             Some((list?, 1))
         }
     }
-}
-
-/// Whether a word names this subcommand, also one that other programs have for it.
-fn is_meant(verb: &str, word: &str) -> bool {
-    word == verb
-        || match verb {
-            "remove" | "erase" | "unset" => matches!(word, "rm" | "delete" | "remove"),
-            "list" => word == "ls",
-            "get" => word == "show",
-            _ => false,
-        }
 }
 
 /// Runs Telegram, HTTP, scheduled jobs and the heartbeat until a signal ends them.

@@ -189,17 +189,8 @@ fn add_gateway(page: &mut StatusPage, gateway: &Value, zone: &Zone) {
         let undelivered = format!("answers not delivered yet: {count}, the oldest from {oldest}");
         page.add("", undelivered);
     }
-    let list = |name: &str| gateway[name].as_array().cloned().unwrap_or_default();
-    let strangers: Vec<String> = list("strangers").iter().map(Value::to_string).collect();
-    if !strangers.is_empty() {
-        let (count, ids) = (strangers.len(), strangers.join(", "));
-        page.add(
-            "strangers",
-            format!("{count} wrote and got no answer: {ids}"),
-        );
-    }
-    if let [next, ..] = &list("jobs")[..] {
-        let (count, name, at) = (list("jobs").len(), text(&next["name"]), time(&next["next"]));
+    if let Some(jobs @ [next, ..]) = gateway["jobs"].as_array().map(Vec::as_slice) {
+        let (count, name, at) = (jobs.len(), text(&next["name"]), time(&next["next"]));
         page.add("jobs", format!("{count}, the next is {name} at {at}"));
     }
 }
