@@ -77,14 +77,13 @@ impl Bot {
 
 /// Returns the owner's chat with the bot that the gateway runs, if there is one.
 pub(crate) fn owner(loaded: &Loaded) -> Option<String> {
-    let bot = &loaded.config.channels.telegram;
-    if !is_enabled(loaded) || bot.token.is_empty() {
-        return None;
-    }
-    Some(format!("{CHANNEL}:{}", bot.ids().first()?))
+    let users = loaded.config.channels.telegram.ids();
+    let owner = users.first().filter(|_| is_enabled(loaded))?;
+    Some(format!("{CHANNEL}:{owner}"))
 }
 
-/// Whether the gateway may run the bot. Without `enabled`, a token enables it, such as one in the environment.
+/// Whether the gateway runs the bot. Without `enabled`, a token enables it, such as one in the environment.
 pub(crate) fn is_enabled(loaded: &Loaded) -> bool {
-    loaded.config.channels.telegram.enabled != Some(false)
+    let bot = &loaded.config.channels.telegram;
+    bot.enabled != Some(false) && !bot.token.is_empty()
 }

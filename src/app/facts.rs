@@ -20,7 +20,6 @@ use crate::redact::{Redactor, change_texts};
 use crate::secret::Secret;
 use crate::session::SessionInfo;
 use crate::session::archive;
-use crate::telegram::strangers;
 use crate::text::{rfc3339, to_single_line};
 
 pub(crate) struct Facts<'a> {
@@ -36,14 +35,6 @@ pub(crate) struct Facts<'a> {
     pub learned: Vec<HostFacts>,
     /// Unknown settings, and files that cannot be read.
     pub warnings: Vec<String>,
-}
-
-/// Whether the gateway runs a bot.
-pub(crate) enum BotState {
-    Missing,
-    Disabled,
-    /// The number of allowed users.
-    Enabled(usize),
 }
 
 impl<'a> Facts<'a> {
@@ -101,27 +92,16 @@ impl<'a> Facts<'a> {
         keys::missing(model.keys.first()?, &self.app.env)
     }
 
-    pub(crate) fn bot(&self) -> BotState {
-        match &self.loaded {
-            Ok(loaded) if loaded.config.channels.telegram.token.is_empty() => BotState::Missing,
-            Ok(loaded) if bot::is_enabled(loaded) => BotState::Enabled(self.allowed().len()),
-            Ok(_) => BotState::Disabled,
-            Err(_) => BotState::Missing,
-        }
+    /// Returns the number of users who may write to the bot of the gateway, if it has one.
+    pub(crate) fn bot_users(&self) -> Option<usize> {
+        let loaded = self.loaded.as_ref().ok()?;
+        bot::is_enabled(loaded).then(|| loaded.config.channels.telegram.ids().len())
     }
 
-    fn allowed(&self) -> Vec<i64> {
-        let loaded = self.loaded.as_ref();
-        loaded.map_or(Vec::new(), |loaded| loaded.config.channels.telegram.ids())
-    }
-
-    /// Adds the messages that wait for an answer or for their delivery, and the users who got no answer.
+    /// Adds the messages that wait for an answer or for their delivery.
     fn find_waiting(&mut self) {
         let outbox = Outbox::new(self.app.home.clone());
         let waiting = outbox.inbox().all();
-        let mut unknown_users = self.or_warn(strangers::all(outbox.queue()));
-        let allowed = self.allowed();
-        unknown_users.retain(|user| !allowed.contains(user));
         let pending = self.or_warn(outbox.pending());
         // An id is a fresh key: the time of posting in microseconds, and two more digits.
         let posted = |id: &str| i64::from_str_radix(id.strip_prefix(UNNAMED)?, 36).ok();
@@ -130,7 +110,6 @@ impl<'a> Facts<'a> {
         self.gateway["waiting"] = self.or_warn(waiting).len().into();
         let oldest = oldest.map(|posted| time(posted / 1_296_000));
         self.gateway["undelivered"] = json!({"count": pending.len(), "oldest": oldest});
-        self.gateway["strangers"] = unknown_users.into();
     }
 
     /// Returns the jobs that will run, the next one first.

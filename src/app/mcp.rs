@@ -221,9 +221,6 @@ fn program(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Program> {
 
 /// Expands the variables in values.
 fn expand_all(values: &BTreeMap<String, Secret>, env: &Env) -> Result<Vec<(String, String)>> {
-    let mut expanded = Vec::new();
-    for (name, value) in values {
-        expanded.push((name.clone(), keys::expand(value, env)?));
-    }
-    Ok(expanded)
+    let expand = |(name, value): (&String, _)| Ok((name.clone(), keys::expand(value, env)?));
+    values.iter().map(expand).collect()
 }

@@ -38,7 +38,7 @@ use crate::worker::Workers;
 pub(crate) use conversation::StoredConversation;
 pub(crate) use grants::{grants, workspace, write_paths};
 pub(crate) use models::chain;
-pub(crate) use tools::{must_confirm_exec, unconfirmed, unconfirmed_lines};
+pub(crate) use tools::{must_confirm_exec, unconfirmed};
 pub(crate) use workspace::{make_workspace, misplaced, workers};
 
 /// Setting of the workspace.
@@ -232,7 +232,9 @@ impl App {
         let mut builder = self.builder(flags)?;
         builder.models = Some(self.clone());
         builder.agent.workers = Some(self.workers()?);
-        let mut notices: Vec<String> = unconfirmed_lines(&self.loaded()?.config).collect();
+        let unknown = unconfirmed(&self.loaded()?.config).into_iter();
+        let line = |e: Error| format!("{}; {}", e.message, e.hint.unwrap_or_default());
+        let mut notices: Vec<String> = unknown.map(line).collect();
         let (mut tools, missing) = self.tools()?;
         notices.extend(missing);
         if let Some(names) = &flags.tools {

@@ -1,8 +1,8 @@
 //! State of the gateway for `bantam status`, in the file `state/gateway.json`.
 //!
-//! `{"v":1,"pid","started","bot":"@NAME","polling":{"ok","since","why"},"ended"}`, with times as RFC 3339 in UTC; `"ended"` is
-//! set when the gateway has ended. The file is replaced without a sync, and only after changes. A gateway that crashed leaves
-//! the file unchanged, so its lock shows whether a gateway is running.
+//! `{"v":1,"pid","ticks","started","bot":"@NAME","polling":{"ok","since","why"},"ended"}`, with times as RFC 3339 in UTC;
+//! `"ended"` is set when the gateway has ended. The file is replaced without a sync, and only after changes. A gateway that
+//! crashed leaves the file unchanged, so its lock shows whether a gateway is running.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -18,88 +18,86 @@ use crate::text::rfc3339;
 /// Version of the file's format.
 const VERSION: u64 = 1;
 
-/// Writes the file of the running gateway.
-pub(crate) struct StatusFile {
-    path: PathBuf,
-    fields: Value,
-}
-
 fn path(home: &Home) -> PathBuf {
     home.state().join("gateway.json")
 }
 
-impl StatusFile {
-    /// Creates the status of a gateway that starts now.
-    pub(crate) fn new(home: &Home, now: SystemTime) -> Self {
-        let started = rfc3339(now);
-        let fields = json!({
+/// Stores the state of a gateway that starts now.
+pub(crate) fn begin(home: &Home, now: SystemTime) -> Result<()> {
+    let started = rfc3339(now);
+    write(
+        home,
+        &json!({
             "v": VERSION,
             "pid": std::process::id(),
+            "ticks": ticks(),
             "started": started,
             "bot": "",
             "polling": {"ok": true, "since": started, "why": ""},
-        });
-        Self {
-            path: path(home),
-            fields,
+        }),
+    )
+}
+
+/// Returns when this process started, in clock ticks since the boot. A restart of the program does not change it, and in a
+/// container, another gateway may have the same process id.
+fn ticks() -> Option<String> {
+    let stat = fs_err::read_to_string("/proc/self/stat").ok()?;
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().nth(19).map(str::to_owned)
+}
+
+/// Stores the name of the bot.
+pub(crate) fn serves_as(home: &Home, name: &str) -> Result<()> {
+    change(home, |fields| fields["bot"] = format!("@{name}").into())
+}
+
+/// Stores that a poll succeeded, or why polls fail.
+pub(crate) fn polls(home: &Home, why: Option<&str>, now: SystemTime) -> Result<()> {
+    change(home, |fields| {
+        let polling = &mut fields["polling"];
+        if polling["ok"] != why.is_none() {
+            polling["since"] = rfc3339(now).into();
         }
-    }
+        polling["ok"] = why.is_none().into();
+        polling["why"] = why.unwrap_or_default().into();
+    })
+}
 
-    /// Stores the name of the bot.
-    pub(crate) fn serves_as(&mut self, name: &str) -> Result<()> {
-        self.set("bot", format!("@{name}").into())
-    }
+/// Stores that the gateway has ended, if it is this process.
+pub(crate) fn end(home: &Home, now: SystemTime) -> Result<()> {
+    change(home, |fields| fields["ended"] = rfc3339(now).into())
+}
 
-    /// Stores that a poll succeeded, or why polls fail.
-    pub(crate) fn polls(&mut self, why: Option<&str>, now: SystemTime) -> Result<()> {
-        let before = &self.fields["polling"];
-        let is_same = before["ok"] == why.is_none();
-        let since = if is_same {
-            before["since"].clone()
-        } else {
-            rfc3339(now).into()
-        };
-        self.set(
-            "polling",
-            json!({"ok": why.is_none(), "since": since, "why": why.unwrap_or_default()}),
-        )
+/// Changes the file if this process has written it.
+fn change(home: &Home, change: impl FnOnce(&mut Value)) -> Result<()> {
+    let Some(old) = own(home) else {
+        return Ok(());
+    };
+    let mut fields = old.clone();
+    change(&mut fields);
+    if fields == old {
+        return Ok(());
     }
+    write(home, &fields)
+}
 
-    pub(crate) fn write(&self) -> Result<()> {
-        storage::replace(
-            &self.path,
-            self.fields.to_string().as_bytes(),
-            Durability::Later,
-        )
-    }
-
-    fn set(&mut self, name: &str, value: Value) -> Result<()> {
-        if self.fields[name] == value {
-            return Ok(());
-        }
-        self.fields[name] = value;
-        self.write()
-    }
+fn write(home: &Home, fields: &Value) -> Result<()> {
+    let text = fields.to_string();
+    storage::replace(&path(home), text.as_bytes(), Durability::Later)
 }
 
 /// Returns the file if this process has written it, also before a restart of the program, and has not ended.
 fn own(home: &Home) -> Option<Value> {
-    let pid = std::process::id();
-    read(home).filter(|fields| fields["pid"] == pid && fields["ended"].is_null())
+    let is_own = |fields: &Value| {
+        let is_process = fields["pid"] == std::process::id() && fields["ticks"] == json!(ticks());
+        is_process && fields["ended"].is_null()
+    };
+    read(home).filter(is_own)
 }
 
 /// Whether this process ran a gateway before it was restarted.
 pub(crate) fn is_restarted(home: &Home) -> bool {
     own(home).is_some()
-}
-
-/// Stores that the gateway has ended, if it is this process.
-pub(crate) fn end(home: &Home, now: SystemTime) -> Result<()> {
-    let Some(fields) = own(home) else {
-        return Ok(());
-    };
-    let path = path(home);
-    StatusFile { path, fields }.set("ended", rfc3339(now).into())
 }
 
 /// Reads the file of a home's last gateway; `None` if it is missing or has another version.
@@ -115,6 +113,7 @@ mod tests {
     use super::*;
     use crate::notify::is_running;
     use crate::test_dir::TestDir;
+    use std::os::unix::fs::MetadataExt;
     use std::time::Duration;
 
     #[test]
@@ -124,25 +123,26 @@ mod tests {
         let at =
             |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds);
         assert!(read(&home).is_none() && !is_running(&home) && !home.root().exists());
-        let mut status = StatusFile::new(&home, at(0));
-        status.write().unwrap();
-        status.serves_as("some_bot").unwrap();
-        let written = || fs_err::metadata(path(&home)).is_ok();
-        fs_err::remove_file(path(&home)).unwrap();
-        status.polls(None, at(5)).unwrap();
-        assert!(!written(), "a poll like the one before");
-        status.polls(Some("no route"), at(10)).unwrap();
-        assert!(written());
-        fs_err::remove_file(path(&home)).unwrap();
-        status.polls(Some("no route"), at(20)).unwrap();
-        assert!(!written(), "the same fault goes on");
-        status.polls(Some("409"), at(30)).unwrap();
+        begin(&home, at(0)).unwrap();
+        serves_as(&home, "some_bot").unwrap();
+        // Each write makes a new file.
+        let file = || fs_err::metadata(path(&home)).unwrap().ino();
+        let begun = file();
+        polls(&home, None, at(5)).unwrap();
+        assert_eq!(file(), begun, "a poll like the one before");
+        polls(&home, Some("no route"), at(10)).unwrap();
+        let failing = file();
+        assert_ne!(failing, begun);
+        polls(&home, Some("no route"), at(20)).unwrap();
+        assert_eq!(file(), failing, "the same fault goes on");
+        polls(&home, Some("409"), at(30)).unwrap();
         let polling = read(&home).unwrap()["polling"].clone();
         assert_eq!(
             polling,
             json!({"ok": false, "since": rfc3339(at(10)), "why": "409"})
         );
-        status.polls(None, at(40)).unwrap();
+        polls(&home, None, at(40)).unwrap();
+        assert!(is_restarted(&home));
         end(&home, at(50)).unwrap();
         let fields = read(&home).unwrap();
         assert_eq!(
@@ -153,13 +153,14 @@ mod tests {
             (&fields["bot"], &fields["ended"]),
             (&json!("@some_bot"), &json!(rfc3339(at(50))))
         );
-        let mut other = StatusFile::new(&home, at(60));
-        other.set("pid", 1.into()).unwrap();
-        end(&home, at(70)).unwrap();
-        assert!(
-            read(&home).unwrap()["ended"].is_null(),
-            "of another process"
-        );
+        // Of another process, which may have the same id in another container.
+        for (field, value) in [("pid", json!(1)), ("ticks", json!("1"))] {
+            begin(&home, at(60)).unwrap();
+            change(&home, |fields| fields[field] = value).unwrap();
+            end(&home, at(70)).unwrap();
+            assert!(read(&home).unwrap()["ended"].is_null(), "{field}");
+            assert!(!is_restarted(&home), "{field}");
+        }
         storage::replace(&path(&home), b"{\"v\":2}", Durability::Later).unwrap();
         assert!(read(&home).is_none());
     }

@@ -283,7 +283,7 @@ fn every_built_in_schema_names_what_it_requires() {
     assert!(notices.is_empty(), "{notices:?}");
     for spec in tools.specs() {
         assert!(
-            super::tools::CONFIRMED.contains(&&*spec.name),
+            super::tools::CONFIRMED.contains(&*spec.name),
             "{}",
             spec.name
         );

@@ -8,7 +8,6 @@ use super::{App, mcp, media, skills};
 use crate::child;
 use crate::config::{self, Config, Loaded};
 use crate::error::{Error, Result};
-use crate::mcp::missing_prefix;
 use crate::text::nearest;
 use crate::tool::cron::cron_tool;
 use crate::tool::exec::{EXEC, exec_tool};
@@ -25,26 +24,8 @@ use crate::tool::{Function, Registry};
 use crate::worker::begun;
 
 /// Valid names in `tools.confirm`, besides MCP servers and their tools.
-pub(super) const CONFIRMED: &[&str] = &[
-    "writes",
-    "runs",
-    "append_file",
-    "cron",
-    "edit_file",
-    "exec",
-    "grep",
-    "list_dir",
-    "memory",
-    "message",
-    "read_file",
-    "read_more",
-    "skill",
-    "subagent",
-    "think",
-    "web_fetch",
-    "web_search",
-    "write_file",
-];
+pub(super) const CONFIRMED: &str = "writes runs append_file cron edit_file exec grep list_dir memory message \
+     read_file read_more skill subagent think web_fetch web_search write_file";
 
 /// Returns an error for each unknown name in `tools.confirm`. Names of disabled tools are valid.
 pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
@@ -55,12 +36,12 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
             Some((server, _)) => server,
             None => name,
         };
-        CONFIRMED.contains(&name) || config.mcp_servers.contains_key(server)
+        CONFIRMED.split(' ').any(|known| known == name) || config.mcp_servers.contains_key(server)
     };
     let servers = config.mcp_servers.keys().map(String::as_str);
     let error = |name: &String| {
         let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
-        let known = CONFIRMED.iter().copied().chain(servers.clone());
+        let known = CONFIRMED.split(' ').chain(servers.clone());
         let group = nearest(bare, ["writes", "runs"]);
         let near = group
             .or_else(|| names::known_elsewhere(bare))
@@ -77,12 +58,6 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
     };
     let unknown = config.tools.confirm.iter().filter(|name| !is_known(name));
     unknown.map(error).collect()
-}
-
-/// Formats these errors, one sentence each.
-pub(crate) fn unconfirmed_lines(config: &Config) -> impl Iterator<Item = String> {
-    let line = |e: Error| format!("{}; {}", e.message, e.hint.unwrap_or_default());
-    unconfirmed(config).into_iter().map(line)
 }
 
 impl App {
@@ -168,39 +143,23 @@ impl App {
     /// Returns an error if the entry is invalid or disabled, lets the server read a closed directory (the home), or the server
     /// does not list its tools.
     pub fn mcp(&self, name: &str, entry: &Value) -> Result<(Registry, Vec<String>)> {
-        let unusable =
-            |why: &str| Error::config(format!("the MCP server {name} cannot be used: {why}"));
         begun()?;
         let text = json!({"mcpServers": {name: entry}}).to_string();
         let settings = Some((config::IN_CODE, text.as_str()));
         let entry = Loaded::read(&self.home, &Arc::default(), settings, Vec::new())?;
         if !entry.warnings.is_empty() {
-            return Err(unusable(&entry.warnings.join("; ")));
+            return Err(Error::config(entry.warnings.join("; ")));
         }
         let mut config = Config::clone(&self.loaded()?.config);
         config.mcp_servers.clone_from(&entry.config.mcp_servers);
         let loaded = self.loaded()?.with(config);
         let (mut tools, mut notices) = (Registry::new(), Vec::new());
         mcp::add_tools(&self.servers, &loaded, &mut tools, &mut notices);
-        if tools.specs().next().is_some() {
-            return Ok((tools, notices));
+        if tools.specs().next().is_none() {
+            notices.push(format!("the MCP server {name} offers no tools"));
+            return Err(Error::config(notices.join("; ")));
         }
-        if entry
-            .config
-            .mcp_servers
-            .values()
-            .any(|entry| !entry.is_enabled())
-        {
-            notices.push("disabled in its entry".to_owned());
-        }
-        let why = notices.join("; ");
-        if why.is_empty() {
-            return Err(unusable("the server offers no tools"));
-        }
-        // Removes a repeated name of the server.
-        let why = why.strip_prefix(&missing_prefix(name)).unwrap_or(&why);
-        let start = format!("starting MCP server {name}: ");
-        Err(unusable(why.strip_prefix(&start).unwrap_or(why)))
+        Ok((tools, notices))
     }
 
     /// Returns all tools that the settings allow, except `cron`, whose jobs need bantam's gateway. Also returns a notice for

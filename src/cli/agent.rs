@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::args::Args;
 use super::attach::{self, STDIN};
-use super::question::{self, UserQuestion};
+use super::question;
 use super::repl::Repl;
 use super::schema::AnswerSchema;
 use super::ui::{Format, Ui, Verbosity, print, print_json, report, response_json};
@@ -22,7 +22,6 @@ use crate::config::{Loaded, Override};
 use crate::error::{Context, Error, Result};
 use crate::json::parse_json;
 use crate::paths::{CLI, Home, session_name, shown_key, telegram_chat};
-use crate::provider::Sampling;
 use crate::provider::catalog::{self, learn_window};
 use crate::session::{MemoryStore, archive, fresh_key};
 use crate::sync;
@@ -59,10 +58,6 @@ pub(super) fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         app,
         flags,
         to,
-        origin: Origin {
-            channel: CLI.to_owned(),
-            chat: shown_key(&session),
-        },
         session,
     };
     match question {
@@ -82,32 +77,23 @@ struct Run<'a> {
     flags: Flags,
     /// Destination of `--to`.
     to: Option<String>,
-    origin: Origin,
-    /// Key of the conversation; the origin has its name.
+    /// Key of the conversation.
     session: String,
 }
 
 impl Run<'_> {
     /// Asks the question, and prints the answer.
-    fn ask(self, mut question: UserQuestion) -> Result<u8> {
+    fn ask(self, mut request: Request) -> Result<u8> {
         let loaded = self.app.loaded()?;
         self.ui.signals.watch()?;
-        self.attach(&mut question, loaded)?;
+        self.attach(&mut request, loaded)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
-        let request = Request {
-            title: question.title,
-            media: question.media,
-            origin: self.origin.clone(),
-            cancel: match &self.deadline {
-                Some(deadline) => deadline.clone(),
-                None => Cancel::new(Some(timeout)),
-            },
-            sampling: Sampling {
-                extra_body: self.schema.iter().flat_map(AnswerSchema::fields).collect(),
-                ..Sampling::default()
-            },
-            ..Request::new(question.text, &self.session)
-        };
+        let deadline = self.deadline.clone();
+        request.cancel = deadline.unwrap_or_else(|| Cancel::new(Some(timeout)));
+        request.session.clone_from(&self.session);
+        request.origin = origin(&self.session);
+        let fields = self.schema.iter().flat_map(AnswerSchema::fields);
+        request.sampling.extra_body = fields.collect();
         if self.args.has("dry-run") {
             return self.preview(&request);
         }
@@ -117,11 +103,7 @@ impl Run<'_> {
         let delivery = self.prepare(loaded, &notices)?;
         let agent = Arc::new(agent);
         // One budget for the question and for a second attempt at an answer that fits a schema.
-        let budget = agent.budget(&self.session, &self.origin.channel);
-        let request = Request {
-            budget: Some(budget),
-            ..request
-        };
+        request.budget = Some(agent.budget(&self.session, CLI));
         let mut response = match &self.schema {
             None => self.ui.turn(&agent, request),
             Some(schema) => {
@@ -141,7 +123,7 @@ impl Run<'_> {
             }
         };
         if let Some(delivery) = delivery {
-            let chat = &self.origin.chat;
+            let chat = shown_key(&self.session);
             let title =
                 format!("The answer to a question on the command line, in the conversation {chat}");
             delivery.deliver(&mut response, self.to.clone().map(|chat| (chat, title)));
@@ -193,7 +175,8 @@ impl Run<'_> {
         app::make_workspace(loaded)?;
         super::warn_before(self.ui, &self.app, notices)?;
         if self.flags.memory.is_none() && self.ui.verbosity == Verbosity::Verbose {
-            self.ui.note(&format!("session {}", self.origin.chat));
+            let name = shown_key(&self.session);
+            self.ui.note(&format!("session {name}"));
         }
         if self.to.is_none() && loaded.config.channels.telegram.token.is_empty() {
             return Ok(None);
@@ -202,9 +185,9 @@ impl Run<'_> {
     }
 
     /// Adds the file of standard input, and those of `--attach`. A dry run skips conversions.
-    fn attach(&self, question: &mut UserQuestion, loaded: &Loaded) -> Result<()> {
+    fn attach(&self, request: &mut Request, loaded: &Loaded) -> Result<()> {
         let redactor = loaded.redactor();
-        let piped = std::mem::take(&mut question.media).into_iter();
+        let piped = std::mem::take(&mut request.media).into_iter();
         let piped = piped.map(|media| (STDIN, Ok(Attachment::Media(media))));
         let deadline = self.deadline.as_ref();
         let read = |path| (path, attach::read(path, loaded, deadline, self.ui));
@@ -214,9 +197,17 @@ impl Run<'_> {
                 file = media::convert(loaded, path, file)?;
                 self.ui.warn(&attach::pdf_warning(path, &file));
             }
-            question.attach(file, &redactor);
+            question::attach(request, file, &redactor);
         }
         Ok(())
+    }
+}
+
+/// Returns the source of the messages of a conversation of the command line.
+pub(super) fn origin(session: &str) -> Origin {
+    Origin {
+        channel: CLI.to_owned(),
+        chat: shown_key(session),
     }
 }
 

@@ -16,12 +16,10 @@ use crate::cron::{DueRun, Job, JobCheck, Jobs, NewJob, Run, When, heartbeat, sch
 use crate::error::{Error, Kind, Result};
 use crate::gateway::check_command;
 use crate::gateway::run::{CheckCommand, JobEnd, JobRunner, note_title, now, run_message};
-use crate::message::Message;
 use crate::notify::is_running;
 use crate::outbox::{Item, Note, Outbox};
-use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
+use crate::paths::{TELEGRAM, session_name, telegram_chat};
 use crate::provider::catalog;
-use crate::session::{FileStore, Session};
 use crate::telegram::deliver::Delivery;
 use crate::text::{counted, printable, to_single_line};
 
@@ -260,17 +258,6 @@ fn ask(app: &App, ui: &Ui, message: &Inbound, title: &str) -> Result<(Response, 
     Ok((ui.turn(&Arc::new(agent), request), delivery))
 }
 
-/// Returns the last answer in the conversation of a run.
-fn last_answer(home: &Home, run: &Run) -> Option<String> {
-    let session = session_name("cron", &run.job).ok()?;
-    let session = Session::peek(&FileStore::new(home.clone()), &session).ok()?;
-    let mut newest = session.messages.into_iter().rev();
-    newest.find_map(|message| match message {
-        Message::Assistant(reply) if !reply.text.trim().is_empty() => Some(reply.text),
-        _ => None,
-    })
-}
-
 pub(super) fn history(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let jobs = jobs(app);
     let (list, mut runs) = (jobs.list()?, jobs.history()?);
@@ -303,9 +290,5 @@ pub(super) fn history(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         [at, job, run.status.name(), what]
     };
     let rows: Vec<_> = runs.iter().map(row).collect();
-    print(&table(&["time", "job", "status", "answer or error"], &rows))?;
-    if let Some(answer) = wanted.and_then(|_| last_answer(&app.home, runs.last()?)) {
-        print(&format!("\n{}\n", printable(answer.trim())))?;
-    }
-    Ok(0)
+    print(&table(&["time", "job", "status", "answer or error"], &rows)).map(|()| 0)
 }

@@ -4,7 +4,7 @@ use super::args::Args;
 use super::ui::Ui;
 use super::{hanging_indent, print};
 use crate::app::bot::Bot;
-use crate::app::facts::{BotState, Facts};
+use crate::app::facts::Facts;
 use crate::app::{self, App};
 use crate::config::Loaded;
 use crate::doctor::break_out::{self, Subject};
@@ -38,7 +38,7 @@ pub(super) fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         return Ok(1);
     };
     report.add([model::configured_model(&facts, loaded)])?;
-    if let BotState::Enabled(users) = facts.bot() {
+    if let Some(users) = facts.bot_users() {
         report.add([match Bot::configured(loaded) {
             Ok(bot) => bot::bot(&bot.api, users > 0),
             Err(e) => Check::of_error("telegram", e),
@@ -63,8 +63,8 @@ fn workspace_and_sandbox(app: &App, loaded: &Loaded, report: &mut Report) -> Res
     };
     let workspace = workers.workspace().path.display().to_string();
     report.add([Check::ok(NAME, workspace)])?;
-    let unknown = app::unconfirmed_lines(&loaded.config);
-    report.add(unknown.map(|line| Check::fail("confirm", line)))?;
+    let unknown = app::unconfirmed(&loaded.config).into_iter();
+    report.add(unknown.map(|e| Check::of_error("confirm", e)))?;
     let misplaced = app::misplaced(loaded).map(|found| Check::info(NAME, found));
     report.add(misplaced.map(|check| check.fix("move them there, or delete them")))?;
     let exec = &loaded.config.tools.exec;

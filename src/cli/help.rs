@@ -24,9 +24,6 @@ const GROUPS: [(&str, &str); 5] = [
 /// Width of the left column, and maximum width of a page.
 const LEFT: usize = 27;
 pub(super) const WIDTH: usize = 80;
-/// Minimum width of two columns, and indentation of the right column under the left one on a narrower page.
-const NARROW: usize = 60;
-const BELOW: usize = 6;
 
 /// Maximum number of places that a search prints.
 const MAX_FOUND: usize = 10;
@@ -34,7 +31,7 @@ const MAX_FOUND: usize = 10;
 /// Returns the width of a page on the current output.
 fn width() -> usize {
     if terminal::is_output() {
-        WIDTH.min(terminal::size().0)
+        WIDTH.min(terminal::columns())
     } else {
         WIDTH
     }
@@ -160,28 +157,19 @@ pub(super) fn first_clause(about: &str) -> &str {
 
 /// Formats the help of one command: its usage, a sentence, examples, and flags under their headings.
 pub(super) fn section(command: &Subcommand, width: usize) -> String {
-    let options = if command.rows().next().is_none() {
-        ""
-    } else {
-        " [OPTIONS]"
-    };
-    let usage = format!(
-        "Usage: bantam {}{options} {}",
-        command.name(),
-        command.words()
-    );
-    let (first, rest) = command.about().split_at(1);
-    let about = format!("{}{rest}.", first.to_uppercase());
+    let first = command.rows().next();
+    let options = first.map_or("", |_| " [OPTIONS]");
+    let (name, words) = (command.name(), command.words());
+    let usage = format!("Usage: bantam {name}{options} {words}");
+    let (letter, rest) = command.about().split_at(1);
+    let about = format!("{}{rest}.", letter.to_uppercase());
     let mut page = wrapped(0, usage.trim_end(), width) + "\n" + &wrapped(0, &about, width);
     for (n, example) in command.examples().enumerate() {
         page.push_str(if n == 0 { "\nExamples:\n" } else { "" });
         page.push_str(&format!("  {example}\n"));
     }
-    if command
-        .rows()
-        .next()
-        .is_some_and(|(_, help)| !help.is_empty())
-    {
+    // Otherwise the flags have headings.
+    if first.is_some_and(|(_, help)| !help.is_empty()) {
         page.push_str("\nOptions:\n");
     }
     for (typed, help) in command.rows() {
@@ -195,12 +183,8 @@ pub(super) fn section(command: &Subcommand, width: usize) -> String {
 }
 
 fn row(left: &str, right: &str, width: usize) -> String {
-    let (is_narrow, mut left) = (width < NARROW, left);
-    let column = if is_narrow { BELOW } else { LEFT + 3 };
-    if is_narrow {
-        left = left.trim_start();
-    }
-    let gap = if is_narrow || left.len() > LEFT {
+    let column = LEFT + 3;
+    let gap = if left.len() > LEFT {
         format!("\n{:column$}", "")
     } else {
         " ".repeat(LEFT + 1 - left.len())

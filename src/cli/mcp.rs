@@ -1,7 +1,8 @@
 //! `bantam mcp`: lists the tools of the configured MCP servers, adds servers, and removes them.
 
+use std::panic::resume_unwind;
 use std::path::Path;
-use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle};
 
 use serde_json::{Value, json};
 
@@ -14,61 +15,45 @@ use crate::config::edit;
 use crate::config::{self, Config, Loaded, McpServer, path, proxy};
 use crate::doctor::{Check, Outcome, has_program};
 use crate::error::{Error, Kind, Result};
-use crate::mcp::{self, RemoteTool, Server, Servers, brief};
+use crate::mcp::{RemoteTool, Servers, brief};
 use crate::storage;
 use crate::text::{counted, not_found, not_found_near, to_single_line};
 
-/// Starts servers in parallel, and returns the tools of each.
-fn list_servers(
-    loaded: &Loaded,
-    entries: &[(&String, &McpServer)],
-) -> Vec<Result<Vec<RemoteTool>>> {
-    let servers = Servers::default();
-    let server =
-        |(name, entry): &(&String, &McpServer)| app::mcp::server(&servers, loaded, name, entry);
-    let made: Vec<_> = entries.iter().map(server).collect();
-    let valid: Vec<_> = made.iter().flatten().cloned().collect();
-    let mut lists = mcp::list_all(&valid, &Cancel::new(None)).into_iter();
-    let tools = |server: Result<Arc<Server>>| {
-        let Some(listed) = server.map(|_| lists.next())? else {
-            return Ok(Vec::new());
-        };
-        if let Some(warning) = listed.warning {
-            notice(&warning);
-        }
-        listed.tools
-    };
-    made.into_iter().map(tools).collect()
+/// Starts a server, and returns its tools.
+fn list_server(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Vec<RemoteTool>> {
+    let server = app::mcp::server(&Servers::default(), loaded, name, entry)?;
+    let listed = server.list(&Cancel::new(None));
+    listed.warning.iter().for_each(|warning| notice(warning));
+    listed.tools
 }
 
-fn list_server(loaded: &Loaded, name: &String, entry: &McpServer) -> Result<Vec<RemoteTool>> {
-    let mut lists = list_servers(loaded, &[(name, entry)]);
-    lists.pop().unwrap_or_else(|| Ok(Vec::new()))
-}
-
-/// Starts each server, and returns how it answers.
-fn answers(loaded: &Loaded) -> Vec<(&String, &McpServer, Check)> {
+/// Starts a server unless it is disabled, and returns how it answers.
+fn answer(loaded: &Loaded, name: &str, entry: &McpServer) -> Check {
     const NAME: &str = "mcp";
-    let servers = &loaded.config.mcp_servers;
-    let enabled = servers.iter().filter(|(_, entry)| entry.is_enabled());
-    let mut lists = list_servers(loaded, &enabled.collect::<Vec<_>>()).into_iter();
-    let check = |(name, entry)| {
-        let list = if McpServer::is_enabled(entry) {
-            lists.next()
-        } else {
-            None
-        };
-        let check = match list {
-            None => Check::info(NAME, "disabled"),
-            Some(Ok(tools)) => Check::ok(NAME, counted(tools.len(), "tool")),
-            Some(Err(e)) => {
-                let check = Check::fail(NAME, brief(&e.message));
-                check.fix(e.hint.unwrap_or_else(|| format!("bantam mcp test {name}")))
-            }
-        };
-        (name, entry, check)
-    };
-    servers.iter().map(check).collect()
+    if !entry.is_enabled() {
+        return Check::info(NAME, "disabled");
+    }
+    match list_server(loaded, name, entry) {
+        Ok(tools) => Check::ok(NAME, counted(tools.len(), "tool")),
+        Err(e) => {
+            let check = Check::fail(NAME, brief(&e.message));
+            check.fix(e.hint.unwrap_or_else(|| format!("bantam mcp test {name}")))
+        }
+    }
+}
+
+/// Starts the servers in parallel, because each may take a minute, and returns how they answer.
+fn answers(loaded: &Loaded) -> Vec<(&String, &McpServer, Check)> {
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (name, entry) in &loaded.config.mcp_servers {
+            threads.push(scope.spawn(move || (name, entry, answer(loaded, name, entry))));
+        }
+        let answers = threads.into_iter().map(ScopedJoinHandle::join);
+        answers
+            .map(|answer| answer.unwrap_or_else(|e| resume_unwind(e)))
+            .collect()
+    })
 }
 
 /// Checks each server, for `bantam doctor`.

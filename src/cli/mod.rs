@@ -149,23 +149,12 @@ fn command_of(words: &[String]) -> Option<(&'static Subcommand, usize)> {
             is_question.then_some((&COMMANDS[0], 0))
         }
         (Some(command), _) if command.name() == first => Some((command, 1)),
-        (_, Some(verb)) => Some((found.find(|command| is_meant(command.verb(), verb))?, 2)),
+        (_, Some(verb)) => Some((found.find(|command| command.verb() == verb)?, 2)),
         (_, None) => {
             let list = found.find(|command| matches!(command.verb(), "list" | "get"));
             Some((list?, 1))
         }
     }
-}
-
-/// Whether a word names this subcommand, also one that other programs have for it.
-fn is_meant(verb: &str, word: &str) -> bool {
-    word == verb
-        || match verb {
-            "remove" | "erase" | "unset" => matches!(word, "rm" | "delete" | "remove"),
-            "list" => word == "ls",
-            "get" => word == "show",
-            _ => false,
-        }
 }
 
 /// Runs Telegram, HTTP, scheduled jobs and the heartbeat until a signal ends them.
@@ -186,15 +175,10 @@ fn is_piped() -> bool {
 fn fail(args: &[OsString], e: &Error) -> u8 {
     let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
     let words: Vec<String> = words.take_while(|word| word != "--").collect();
-    let command = command_of(&words).map(|(command, _)| command);
-    let wants_json = words
-        .iter()
-        .any(|word| matches!(word.as_str(), "--json" | "--events"));
-    let has_json = |command: &&Subcommand| {
-        let mut flags = command.flags();
-        flags.any(|flag| flag.long == "json" && flag.value.is_empty())
-    };
-    if let (true, Some(command)) = (wants_json, command.filter(has_json)) {
+    let is_json = |word: &String| matches!(word.as_str(), "--json" | "--events");
+    let command = command_of(&words).filter(|_| words.iter().any(is_json));
+    let has_json = |(command, _): &(&Subcommand, _)| command.flags().any(|f| f.long == "json");
+    if let Some((command, _)) = command.filter(has_json) {
         let object = match command.name() {
             "agent" => ui::failure_json(e),
             _ => json!({"ok": false, "error": error_json(e)}),

@@ -9,6 +9,7 @@ use super::attach::{self, STDIN};
 use super::input;
 use super::ui::Ui;
 use crate::access;
+use crate::agent::Request;
 use crate::app::media::Attachment;
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
@@ -24,21 +25,14 @@ const ONE_SHOT: [&str; 9] = [
     "message", "no-stdin", "json", "events", "dry-run", "attach", "template", "to", "schema",
 ];
 
-#[derive(Clone, Default)]
-pub(super) struct UserQuestion {
-    pub text: String,
-    /// The typed text, if a template changed it.
-    pub title: String,
-    pub media: Vec<Media>,
-}
-
-/// Reads the question. `None` if there is none and a terminal to open a conversation.
+/// Reads the question, whose title is the typed text if a template changed it. `None` if there is none and a terminal to open a
+/// conversation.
 pub(super) fn read(
     args: &Args,
     home: &Home,
     ui: &Ui,
     deadline: Option<&Cancel>,
-) -> Result<Option<UserQuestion>> {
+) -> Result<Option<Request>> {
     let asked = asked(args)?;
     let is_attached = args.values("attach").any(|path| path == "-");
     let piped = if args.has("no-stdin") || is_attached {
@@ -77,7 +71,12 @@ pub(super) fn read(
     if text.trim().is_empty() {
         return Err(Error::usage("no question").hint("run `bantam \"a question\"`, or pipe one in"));
     }
-    Ok(Some(UserQuestion { text, title, media }))
+    let request = Request::new(text, "");
+    Ok(Some(Request {
+        title,
+        media,
+        ..request
+    }))
 }
 
 /// Returns the typed question; empty if there is none, or `-` for standard input.
@@ -104,18 +103,17 @@ pub(super) fn asked(args: &Args) -> Result<String> {
     )
 }
 
-impl UserQuestion {
-    /// Adds an attached file. Known secrets are redacted, because tools may have written them into it.
-    pub(super) fn attach(&mut self, file: Attachment, redactor: &Redactor) {
-        match file {
-            Attachment::Text(text) => self
-                .text
-                .push_str(&format!("\n\n{}", redactor.redact(text))),
-            Attachment::Media(media) => self.media.push(Media {
-                text: redactor.redact(media.text),
-                ..media
-            }),
+/// Adds an attached file. Known secrets are redacted, because tools may have written them into it.
+pub(super) fn attach(request: &mut Request, file: Attachment, redactor: &Redactor) {
+    match file {
+        Attachment::Text(text) => {
+            let text = redactor.redact(text);
+            request.input.push_str(&format!("\n\n{text}"));
         }
+        Attachment::Media(media) => request.media.push(Media {
+            text: redactor.redact(media.text),
+            ..media
+        }),
     }
 }
 

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::agent;
 use super::attach;
 use super::editor::Editor;
-use super::question::UserQuestion;
+use super::question;
 use super::slash::{self, Input};
 use super::ui::{Ui, report, terminal};
 use crate::agent::{Agent, Request, TurnModels};
 use crate::app::{self, App, Flags, StoredConversation, media};
-use crate::bus::Origin;
+use crate::cancel::Cancel;
 use crate::error::{Kind as ErrorKind, Result};
 use crate::message::add_cost;
-use crate::paths::{CLI, shown_key};
 use crate::session::Session;
 use crate::text::rfc3339;
 use crate::usage::Totals;
@@ -33,7 +33,7 @@ pub(super) struct Repl {
     /// Usage and cost of its turns.
     pub total: Totals,
     /// A question that failed without being stored.
-    pub unanswered: Option<UserQuestion>,
+    pub unanswered: Option<Request>,
 }
 
 impl Repl {
@@ -115,27 +115,24 @@ impl Repl {
 
     /// Asks the typed text, with the files that it names.
     fn message(&mut self, text: &str) -> Result<()> {
-        let mut question = UserQuestion {
-            text: text.to_owned(),
-            ..UserQuestion::default()
-        };
+        let mut request = Request::new(text, &self.session);
         let named = attach::named_in(text, &self.app.env)?;
         // Pasted text may have another author, who must not choose files.
         if named.is_empty() {
-            return self.turn(question);
+            return self.turn(request);
         }
         if self.ui.yes_or_no(&attach::question(&named), false)? != Some(true) {
             self.ui.note("sent without the files");
-            return self.turn(question);
+            return self.turn(request);
         }
         let loaded = self.app.loaded()?;
         for (path, _) in named {
             let file = attach::read(path, loaded, None, &self.ui)?;
             let file = media::convert(loaded, path, file)?;
             self.ui.warn(&attach::pdf_warning(path, &file));
-            question.attach(file, &self.agent.redactor);
+            question::attach(&mut request, file, &self.agent.redactor);
         }
-        self.turn(question)
+        self.turn(request)
     }
 
     /// Returns the models for the next message.
@@ -147,7 +144,7 @@ impl Repl {
         }
     }
 
-    pub(super) fn turn(&mut self, question: UserQuestion) -> Result<()> {
+    pub(super) fn turn(&mut self, mut request: Request) -> Result<()> {
         // An MCP server has reported new tools.
         if self.app.servers.take_changed() {
             let (agent, notices) = self.app.build(&self.flags)?;
@@ -155,19 +152,10 @@ impl Repl {
             self.agent = Arc::new(agent);
         }
         let started = rfc3339(SystemTime::now());
-        let origin = Origin {
-            channel: CLI.to_owned(),
-            chat: shown_key(&self.session),
-        };
-        let UserQuestion { text, title, media } = question.clone();
-        let request = Request {
-            title,
-            media,
-            origin,
-            model: self.model.clone(),
-            ..Request::new(text, &self.session)
-        };
-        let response = self.ui.turn(&self.agent, request);
+        request.origin = agent::origin(&self.session);
+        request.model.clone_from(&self.model);
+        request.cancel = Cancel::default();
+        let response = self.ui.turn(&self.agent, request.clone());
         self.total.calls += 1;
         self.total.usage.add(response.usage);
         add_cost(&mut self.total.cost, response.cost);
@@ -179,7 +167,7 @@ impl Repl {
         };
         let asked = self.stored().last_question()?;
         if asked.is_none_or(|asked| asked.time < started) {
-            self.unanswered = Some(question);
+            self.unanswered = Some(request);
         }
         if e.kind == ErrorKind::Interrupted {
             self.ui.note("stopped");

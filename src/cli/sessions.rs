@@ -10,7 +10,6 @@ use super::ui::Ui;
 use super::{confirm, local_time, notice, print, print_json, table, zone};
 use crate::app::App;
 use crate::cancel::Cancel;
-use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::paths::{CLI, Home, session_name, shown_key};
@@ -50,12 +49,7 @@ pub(super) fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
         return Ok(0);
     }
     list.reverse();
-    print(&page(&list, &app.env)).map(|()| 0)
-}
-
-/// Formats a list of conversations for people.
-fn page(list: &[archive::SessionInfo], env: &Env) -> String {
-    let zone = zone(env);
+    let zone = zone(&app.env);
     let row = |s: &archive::SessionInfo| {
         let state = match s.state {
             _ if !s.damage.is_empty() => "(damaged) ".to_owned(),
@@ -66,7 +60,7 @@ fn page(list: &[archive::SessionInfo], env: &Env) -> String {
         [key, updated, format!("{state}{}", s.title)]
     };
     let rows: Vec<_> = list.iter().map(row).collect();
-    table(&["key", "updated", "first question"], &rows)
+    print(&table(&["key", "updated", "first question"], &rows)).map(|()| 0)
 }
 
 pub(super) fn search(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {

@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use super::question::UserQuestion;
 use super::repl::Repl;
 use super::{sessions, table};
+use crate::agent::Request;
 use crate::error::{Error, Result};
 use crate::paths::{CLI, session_name, shown_key};
 use crate::provider::catalog::{self, Offer};
@@ -193,25 +193,25 @@ impl Repl {
 
     /// Undoes the last question and asks it again.
     fn retry(&mut self) -> Result<()> {
-        let question = match self.unanswered.take() {
-            Some(question) => Some(question),
-            None => self.stored().undo()?.map(|user| UserQuestion {
-                text: user.content,
+        let request = match self.unanswered.take() {
+            Some(request) => Some(request),
+            None => self.stored().undo()?.map(|user| Request {
                 title: user.title,
                 media: user.media,
+                ..Request::new(user.content, &self.session)
             }),
         };
-        let Some(question) = question else {
+        let Some(request) = request else {
             self.ui.note("no question to retry");
             return Ok(());
         };
-        let asked = match question.title.as_str() {
-            "" => &question.text,
+        let asked = match request.title.as_str() {
+            "" => &request.input,
             title => title,
         };
         let asked = to_single_line(asked, 60);
         self.ui.detail(&format!("asking again: {asked}"));
-        self.turn(question)
+        self.turn(request)
     }
 
     fn undo(&mut self) -> Result<()> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::args::Args;
 use super::ui::Ui;
 use super::{error_json, hanging_indent, local_time, print, print_json, report, zone};
-use crate::app::facts::{BotState, Facts};
+use crate::app::facts::Facts;
 use crate::app::{self, App};
 use crate::config::{self, Loaded};
 use crate::error::Result;
@@ -128,13 +128,13 @@ fn add_settings(page: &mut StatusPage, facts: &Facts, loaded: &Loaded) {
     let sandbox = json!(loaded.config.tools.exec.sandbox);
     let sandbox = sandbox.as_str().unwrap_or_default();
     page.add("sandbox", format!("{sandbox} (bantam doctor tests it)"));
-    let bot = match facts.bot() {
-        BotState::Missing => "no bot (bantam onboard)".to_owned(),
-        BotState::Disabled => "disabled (channels.telegram.enabled)".to_owned(),
-        BotState::Enabled(0) => {
-            "no allowed users yet (channels.telegram.allow_from is empty)".to_owned()
+    let bot = match facts.bot_users() {
+        None if loaded.config.channels.telegram.token.is_empty() => {
+            "no bot (bantam onboard)".to_owned()
         }
-        BotState::Enabled(users) => format!(
+        None => "disabled (channels.telegram.enabled)".to_owned(),
+        Some(0) => "no allowed users yet (channels.telegram.allow_from is empty)".to_owned(),
+        Some(users) => format!(
             "{} may write while the gateway runs",
             counted(users, "user")
         ),
@@ -189,17 +189,8 @@ fn add_gateway(page: &mut StatusPage, gateway: &Value, zone: &Zone) {
         let undelivered = format!("answers not delivered yet: {count}, the oldest from {oldest}");
         page.add("", undelivered);
     }
-    let list = |name: &str| gateway[name].as_array().cloned().unwrap_or_default();
-    let strangers: Vec<String> = list("strangers").iter().map(Value::to_string).collect();
-    if !strangers.is_empty() {
-        let (count, ids) = (strangers.len(), strangers.join(", "));
-        page.add(
-            "strangers",
-            format!("{count} wrote and got no answer: {ids}"),
-        );
-    }
-    if let [next, ..] = &list("jobs")[..] {
-        let (count, name, at) = (list("jobs").len(), text(&next["name"]), time(&next["next"]));
+    if let Some(jobs @ [next, ..]) = gateway["jobs"].as_array().map(Vec::as_slice) {
+        let (count, name, at) = (jobs.len(), text(&next["name"]), time(&next["next"]));
         page.add("jobs", format!("{count}, the next is {name} at {at}"));
     }
 }

@@ -109,7 +109,7 @@ pub(super) fn show(list: &str, page: &str, ui: &Ui) -> Result<u8> {
     if !ui.stdout_is_terminal || !ui.has_colors() {
         return print(&(list.to_owned() + page)).map(|()| 0);
     }
-    let mut markdown = Terminal::new(terminal::size().0);
+    let mut markdown = Terminal::new(terminal::columns());
     let page = list.to_owned() + &markdown::refilled(page);
     print(&(markdown.push(&page) + &markdown.finish())).map(|()| 0)
 }

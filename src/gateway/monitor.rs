@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime};
 
-use crate::app::status::{self, StatusFile};
+use crate::app::status;
 use crate::bus::Inbox;
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
@@ -90,7 +90,6 @@ pub(crate) struct Monitor {
     pub inbox: Inbox,
     pub shutdown: Arc<Shutdown>,
     pub wake: Arc<dyn Fn() + Send + Sync>,
-    pub status: Mutex<StatusFile>,
     pub log: Log,
     /// Logs an error, and notifies the bot's owner.
     pub report: Arc<dyn Fn(&str) + Send + Sync>,
@@ -101,10 +100,11 @@ impl Monitor {
     pub(crate) fn handle(self: &Arc<Self>, event: PollEvent) -> bool {
         let now = SystemTime::now();
         match event {
-            PollEvent::Serving(name) => self.record(|status| status.serves_as(name)),
-            PollEvent::Polled => self.record(|status| status.polls(None, now)),
+            PollEvent::Serving(name) => self.record(status::serves_as(&self.home, name)),
+            PollEvent::Polled => self.record(status::polls(&self.home, None, now)),
             PollEvent::Failing(why) => {
-                self.record(|status| status.polls(Some(&to_single_line(why, 300)), now));
+                let why = to_single_line(why, 300);
+                self.record(status::polls(&self.home, Some(&why), now));
             }
             PollEvent::Arrived | PollEvent::Waiting => {}
         }
@@ -168,10 +168,9 @@ impl Monitor {
         started.map(drop).doing("starting a thread")
     }
 
-    /// Changes the status file.
-    pub(crate) fn record(&self, change: impl FnOnce(&mut StatusFile) -> Result<()>) {
-        let mut status = sync::lock(&self.status);
-        if let Err(e) = change(&mut status) {
+    /// Logs an error of a change of the status file.
+    pub(crate) fn record(&self, written: Result<()>) {
+        if let Err(e) = written {
             let text = format!("writing the status file: {e}");
             self.log.write(Level::Error, &text);
         }

@@ -18,7 +18,7 @@ use super::serving::lock;
 use super::{Dispatcher, Handler};
 use crate::agent::Tasks;
 use crate::app::bot::{self, Bot};
-use crate::app::status::{self, StatusFile};
+use crate::app::status;
 use crate::app::{App, Flags, local_time, make_workspace, media};
 use crate::bus::{Channel, Command, Inbound, Inbox, Source};
 use crate::cancel::Cancel;
@@ -208,11 +208,10 @@ fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Re
         inbox: inbox.clone(),
         shutdown: shutdown.clone(),
         wake,
-        status: Mutex::new(StatusFile::new(home, SystemTime::now())),
         log,
         report: report.clone(),
     });
-    monitor.record(|status| status.write());
+    monitor.record(status::begin(home, SystemTime::now()));
     listen(home, monitor.clone(), log);
     let mut channels: Vec<Arc<dyn Channel>> = Vec::new();
     if let (Some(configured), Some(bot)) = (&setup.bot, &bot) {

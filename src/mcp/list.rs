@@ -165,16 +165,13 @@ pub(crate) fn checksum(entry: &McpServer) -> String {
 
 /// Returns the warning of a run without a server's tools.
 pub(crate) fn missing(name: &str, e: &Error) -> String {
-    missing_prefix(name) + &with_hint(e)
+    let why = with_hint(e);
+    format!("the tools of the MCP server {name} are missing: {why}")
 }
 
 fn with_hint(e: &Error) -> String {
     let hint = e.hint.as_deref().map(|hint| format!(" ({hint})"));
     brief(&e.message) + &hint.unwrap_or_default()
-}
-
-pub(crate) fn missing_prefix(name: &str) -> String {
-    format!("the tools of the MCP server {name} are missing: ")
 }
 
 #[cfg(test)]

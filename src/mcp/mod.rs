@@ -33,7 +33,7 @@ use http::Http;
 pub(crate) use http::Remote;
 pub(crate) use launch::Program;
 use list::RETRY_AFTER;
-pub(crate) use list::{RemoteTool, checksum, missing, missing_prefix};
+pub(crate) use list::{RemoteTool, checksum, missing};
 use stdio::Stdio;
 
 /// Time limit for starting a server and for listing its tools, because `npx` and `uvx` may download it first.

@@ -168,14 +168,18 @@ fn confirm_name_without_effect_is_refused() {
         &json!({"tools": {"confirm": ["wirtes", "clock__now", "exec", "nothing__now", "clock__*"]},
             "mcpServers": {"clock": {"url": "http://127.0.0.1:1/", "enabled": false}}}),
     ));
-    let says =
-        "tools.confirm: no tool, MCP server or group named \"wirtes\"; did you mean `writes`?";
+    let (says, hint) = (
+        "tools.confirm: no tool, MCP server or group named \"wirtes\"",
+        "did you mean `writes`?",
+    );
     let run = home.agent(["-m", "hi"]);
-    run.exits(0).says(says).says("\"nothing__now\"");
+    let line = format!("{says}; {hint}");
+    run.exits(0).says(&line).says("\"nothing__now\"");
     run.says("\"clock__*\"; did you mean `clock`?");
     run.does_not_say("\"exec\"").does_not_say("clock__now");
     let doctor = home.bantam().arg("doctor").run();
-    assert!(doctor.stdout.contains(says), "{}", doctor.stdout);
+    let both = format!("{says}\n  fix: {hint}\n");
+    assert!(doctor.stdout.contains(&both), "{}", doctor.stdout);
 
     let home = Home::with(&model.config());
     let set = |value: &str| {

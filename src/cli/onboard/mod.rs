@@ -9,7 +9,7 @@ use super::args::Args;
 use super::ui::Ui;
 use super::{hanging_indent, notice, print, say};
 use crate::app::App;
-use crate::app::facts::{BotState, Facts};
+use crate::app::facts::Facts;
 use crate::config::shown;
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
@@ -94,11 +94,11 @@ Next: bantam \"What is in my workspace?\"";
             format!("The model is {name}; `bantam doctor --provider` tests it.\nNext: {QUESTION}")
         }
     };
-    let bot = match facts.bot() {
-        BotState::Enabled(_) => {
+    let bot = match facts.bot_users() {
+        Some(_) => {
             "The bot runs with: bantam gateway\nTo keep it running after you log out: bantam service --install\n"
         }
-        BotState::Missing | BotState::Disabled => "",
+        None => "",
     };
     print(&hanging_indent(&format!("\n{next}\n{bot}"), 0)).map(|()| 0)
 }

@@ -7,7 +7,7 @@ use super::super::ui::Ui;
 use super::super::{doctor, say, table};
 use crate::app::App;
 use crate::config::vendors::{self, Protocol, VENDORS, Vendor};
-use crate::config::{self, Config, Env, Loaded, edit, keys};
+use crate::config::{self, Env, Loaded, edit, keys};
 use crate::doctor::Outcome;
 use crate::error::{Kind, Result};
 use crate::provider::catalog::{self, Offer};
@@ -17,6 +17,8 @@ use crate::text::{nearest, to_single_line};
 
 /// Maximum number of listed models; some gateways have hundreds.
 const MAX_SHOWN: usize = 20;
+/// Name of a provider that is given by its address.
+const SERVER: &str = "server";
 
 /// Asks until a model answers or the user accepts it anyway, and then saves it. Before that, no file is written.
 pub(super) fn choose(app: &App, ui: &Ui) -> Result<()> {
@@ -217,8 +219,7 @@ fn ask_provider<'a>(app: &'a App, ui: &Ui) -> Result<ProviderChoice<'a>> {
             return Ok((vendor.name.to_owned(), own));
         }
         if text.contains("://") {
-            let address = read_address(text)?;
-            return Ok((free_name(&address, config, env), address));
+            return Ok((SERVER.to_owned(), read_address(text)?));
         }
         let near = nearest(text, names.iter().copied());
         let near = near.map_or(
@@ -252,17 +253,6 @@ fn providers(env: &Env) -> Vec<&'static str> {
     let (ready, others): (Vec<&Vendor>, Vec<&Vendor>) = real.partition(is_ready);
     let all = ready.into_iter().chain(others);
     all.map(|vendor| vendor.name).collect()
-}
-
-/// Returns the name of the server at a typed address: the one in config.json, or the first free name.
-fn free_name(address: &str, config: &Config, env: &Env) -> String {
-    let names = (2..).map(|n| format!("server-{n}"));
-    let mut names = std::iter::once("server".to_owned()).chain(names);
-    let is_free = |name: &String| {
-        let known = config.named(name, env);
-        known.map_or(true, |known| known.base.trim_end_matches('/') == address)
-    };
-    names.find(is_free).unwrap_or_default()
 }
 
 /// Checks a typed address.

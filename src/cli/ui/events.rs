@@ -172,7 +172,7 @@ impl Ui {
     fn delta(&self, text: &str) {
         let mut shown = self.lock();
         let rendered = self.has_colors().then(|| {
-            let columns = terminal::size().0;
+            let columns = terminal::columns();
             let markdown = &mut shown.markdown;
             let markdown = markdown.get_or_insert_with(|| Terminal::new(columns));
             markdown.push(text)

@@ -82,7 +82,7 @@ pub(super) fn wrap(text: &str, hang: usize, is_terminal: bool) -> String {
 
 /// Returns the columns of a line that does not wrap, with space for the cursor.
 pub(super) fn line_width() -> usize {
-    terminal::size().0.saturating_sub(1)
+    terminal::columns().saturating_sub(1)
 }
 
 /// Maximum length of a cell, in characters, and minimum width of a column that is clipped, in columns.

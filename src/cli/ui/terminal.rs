@@ -50,13 +50,12 @@ pub(in crate::cli) fn is_output() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Returns the columns and rows of the terminal.
-pub(in crate::cli) fn size() -> (usize, usize) {
+/// Returns the columns of the terminal.
+pub(in crate::cli) fn columns() -> usize {
     let size = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stderr()));
-    let (columns, rows) = size.map_or((0, 0), |size| (size.ws_col.into(), size.ws_row.into()));
     // A terminal reports 0 for an unknown value.
-    (
-        if columns > 0 { columns } else { 80 },
-        if rows > 0 { rows } else { 24 },
-    )
+    match size.map_or(0, |size| size.ws_col) {
+        0 => 80,
+        columns => columns.into(),
+    }
 }
