@@ -2,21 +2,28 @@
 //!
 //! A message is an item of the home's [`Queue`], keyed by the channel and its message id. It is on disk before it is
 //! acknowledged, and remains there until its answer ends it, in this process or a later one. Its id is remembered for a while
-//! after that. In memory, the messages of each conversation wait in order, and [`Inbox::next`] returns what may begin.
+//! after that. In memory, the messages of each conversation wait in order, and [`Inbox::take`] returns what may begin: one turn
+//! or command of a conversation at a time. Messages wait for more only after a sign that more will come: parts of an album or of
+//! a cut text, or a forwarded message, whose comment may follow.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::waiting::{Running, WaitingMessages};
-use super::{Inbound, Question, Source};
+use super::{Command, Inbound, Question, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::fresh_key;
-use crate::storage::{Entry, Queue};
+use crate::storage::queue::{CALM, MAX_STARTS};
+use crate::storage::{Durability, Entry, Queue};
 use crate::sync;
 
 /// Kind of the queue items that are unanswered messages.
 const KIND: &str = "message";
+/// Maximum wait for the next part of a message, because Telegram sends the parts of an album one by one.
+const NEXT_PART: Duration = Duration::from_secs(1);
+/// Maximum number of messages per turn. After a long absence hundreds may wait, too many for one turn.
+const MAX_JOINED: usize = 16;
 
 /// Receives the messages of channels. Clones share it.
 #[derive(Clone)]
@@ -28,6 +35,46 @@ struct Shared {
     changed: Condvar,
     /// Locked while a question changes on disk.
     questions: Mutex<()>,
+    created: Instant,
+}
+
+#[derive(Default)]
+struct WaitingMessages {
+    /// By the key of the conversation. A command that waits for no turn has the key of its id.
+    by_key: BTreeMap<String, Conversation>,
+    /// Number of tasks, turns of HTTP clients and other work without a message.
+    others: usize,
+    /// Whether no further message is accepted.
+    is_closed: bool,
+    /// Whether no turn begins any more.
+    is_halted: bool,
+    /// Number of turns that may run at the same time; 0 is like 1.
+    most_turns: usize,
+    /// Counts all changes.
+    changes: u64,
+}
+
+#[derive(Default)]
+struct Conversation {
+    waiting: VecDeque<(Instant, Inbound)>,
+    running: Option<Running>,
+    /// Stops the running turn, or the next one before it starts.
+    cancel: Cancel,
+}
+
+#[derive(Default)]
+struct Running {
+    /// Its messages, without their contents.
+    messages: Vec<Inbound>,
+    /// Number of the first of these messages whose start is counted on disk.
+    counted: usize,
+    /// A message that arrives stops this, if the turn has no reply yet.
+    asking: Option<Cancel>,
+    has_replied: bool,
+    /// Whether it waits for something slow, so that other turns may run.
+    waits: bool,
+    /// Whether it waits for an answer of its user, so that a restart interrupts nothing.
+    asks: bool,
 }
 
 impl Inbox {
@@ -35,15 +82,16 @@ impl Inbox {
     pub(crate) fn new(queue: Arc<Queue>) -> Self {
         Self(Arc::new(Shared {
             queue,
-            waiting: Mutex::new(WaitingMessages::new(Instant::now())),
+            waiting: Mutex::default(),
             changed: Condvar::new(),
             questions: Mutex::new(()),
+            created: Instant::now(),
         }))
     }
 
     /// Sets the number of turns that may run at the same time, in different conversations.
     pub(crate) fn allow_turns(&self, most: usize) {
-        self.change(|waiting| waiting.most_turns = most.max(1));
+        self.change(|waiting| waiting.most_turns = most);
     }
 
     fn lock(&self) -> MutexGuard<'_, WaitingMessages> {
@@ -52,7 +100,10 @@ impl Inbox {
 
     /// Changes the waiting messages, and wakes all threads that wait for a change.
     fn change<T>(&self, change: impl FnOnce(&mut WaitingMessages) -> T) -> T {
-        let changed = change(&mut self.lock());
+        let mut waiting = self.lock();
+        waiting.changes += 1;
+        let changed = change(&mut waiting);
+        drop(waiting);
         self.0.changed.notify_all();
         changed
     }
@@ -115,23 +166,18 @@ impl Inbox {
     }
 
     /// Waits for the next work. Returns `None` after the end of serving.
-    pub(crate) fn next(&self) -> Option<Next> {
+    pub(crate) fn take(&self) -> Option<Work> {
         let mut waiting = self.lock();
         loop {
             let now = Instant::now();
-            if let Some((message, has_stopped)) = waiting.apart.pop_front() {
-                waiting.others += 1;
-                let running = OtherWork(self.clone());
-                return Some(Next::Apart(Box::new(message), has_stopped, running));
-            }
-            let until = match waiting.next(now) {
-                Ok((messages, cancel)) => {
-                    return Some(Next::Turn(Work {
+            let until = match waiting.take(now, self.0.created) {
+                Ok((key, messages, cancel)) => {
+                    return Some(Work {
                         inbox: self.clone(),
+                        key,
                         messages,
                         cancel,
-                        title: String::new(),
-                    }));
+                    });
                 }
                 Err(until) => until,
             };
@@ -153,33 +199,38 @@ impl Inbox {
         changed.unwrap_or_default()
     }
 
-    /// Counts a start of the messages of a conversation's work on disk. A full disk does not prevent the answer. Returns false
-    /// if the program is stopping; the messages then remain open.
-    pub(crate) fn start(&self, session: &str) -> (bool, Result<()>) {
+    /// Counts a start of the messages of a conversation's work on disk. Returns false if the program is stopping; the messages
+    /// then remain open.
+    ///
+    /// # Errors
+    /// Returns an error if the start is not counted, which does not prevent the answer.
+    pub(crate) fn start(&self, session: &str) -> Result<bool> {
         let new = self.lock().begin_start(session);
-        let has_started = new.is_some();
-        (
-            has_started,
-            self.record_start(session, new.unwrap_or_default()),
-        )
+        match new {
+            Some(ids) => self.record_start(session, &ids).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// Writes a start that has begun ([`WaitingMessages::begin_start`]). A stop of the program in the meantime undoes it.
-    fn record_start(&self, session: &str, ids: Vec<String>) -> Result<()> {
+    fn record_start(&self, session: &str, ids: &[String]) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
         }
-        let started = self.0.queue.start(&ids);
+        let started = self.0.queue.start(ids, Durability::Now);
         started.doing("recording that a turn begins")?;
-        let mut waiting = self.lock();
-        if waiting.is_halted {
-            drop(waiting);
-            return self.release(&ids);
-        }
-        if let Some(running) = waiting.running_in(session) {
-            running.counted.extend(ids);
-        }
-        Ok(())
+        let is_halted = self.change(|waiting| {
+            if let (false, Some(running)) = (waiting.is_halted, waiting.running_in(session)) {
+                running.counted += ids.len();
+            }
+            waiting.is_halted
+        });
+        if is_halted { self.release(ids) } else { Ok(()) }
+    }
+
+    fn release(&self, counted: &[String]) -> Result<()> {
+        let released = self.0.queue.halt(counted);
+        released.doing("recording that a turn was put off")
     }
 
     /// Returns the messages that join a running turn before its next request, with their start counted on disk. One that arrives
@@ -193,15 +244,11 @@ impl Inbox {
             }
             waiting = sync::wait(&self.0.changed, waiting, left);
         }
-        let more = waiting.take_more(session);
-        if let Some(running) = waiting.running_in(session) {
-            running.asking = Some(asking.clone());
-            running.join(&more);
-        }
+        let more = waiting.take_more(session, asking);
         // Under the same lock, so that a stop leaves each message either open or with its turn.
         let new = waiting.begin_start(session).unwrap_or_default();
         drop(waiting);
-        let started = self.record_start(session, new);
+        let started = self.record_start(session, &new);
         (more, started)
     }
 
@@ -214,7 +261,7 @@ impl Inbox {
     pub(crate) fn without_turn<T>(&self, session: &str, work: impl FnOnce() -> T) -> T {
         self.change_running(session, |running| running.waits = true);
         let done = work();
-        let is_full = |waiting: &mut WaitingMessages| waiting.turns() >= waiting.most_turns;
+        let is_full = |waiting: &mut WaitingMessages| !waiting.has_turn();
         let mut waiting = sync::wait_while(&self.0.changed, self.lock(), is_full);
         if let Some(running) = waiting.running_in(session) {
             running.waits = false;
@@ -227,7 +274,7 @@ impl Inbox {
     pub(crate) fn ask_user<T>(&self, session: &str, wait: impl FnOnce() -> T) -> T {
         let counted = self.change_running(session, |running| {
             running.asks = true;
-            std::mem::take(&mut running.counted)
+            running.take_counted()
         });
         // A mark that the disk does not take only counts a start too much.
         drop(self.release(&counted));
@@ -237,27 +284,29 @@ impl Inbox {
         answer
     }
 
-    /// Ends the work of a conversation: its thread returns. A start that is still counted is undone.
-    fn leave(&self, session: &str) -> Result<()> {
-        let counted = self.change(|waiting| waiting.leave(session));
-        self.release(&counted)
-    }
-
     /// Returns the ids of the messages of a running turn; further messages may have joined it.
     pub(crate) fn ids(&self, session: &str) -> Vec<String> {
-        self.change_running(session, |running| running.ids.clone())
+        self.change_running(session, |running| running.ids().collect())
     }
 
-    /// Forgets messages that are answered, and counts no start of them any more.
+    /// Forgets waiting messages that are answered.
     pub(crate) fn forget(&self, ids: &[String]) {
-        self.change(|waiting| waiting.forget(ids));
+        self.change(|waiting| {
+            for conversation in waiting.by_key.values_mut() {
+                let messages = &mut conversation.waiting;
+                messages.retain(|(_, message)| !ids.contains(&message.id));
+            }
+            waiting.remove_ended();
+        });
     }
 
     /// Undoes the starts of running turns, because the program stops in good order; no turn begins any more.
     pub(crate) fn halt(&self) -> Result<()> {
-        let counted = self.change(|waiting| {
+        let counted: Vec<String> = self.change(|waiting| {
             waiting.is_halted = true;
-            waiting.halt()
+            let conversations = waiting.by_key.values_mut();
+            let running = conversations.filter_map(|conversation| conversation.running.as_mut());
+            running.flat_map(Running::take_counted).collect()
         });
         self.release(&counted)
     }
@@ -283,7 +332,8 @@ impl Inbox {
         self.lock().turns()
     }
 
-    /// Begins work without a message, such as a turn of an HTTP client. The end of serving waits until the result is dropped.
+    /// Begins work without a message, such as a turn of an HTTP client. The end of serving and a restart wait until the result is
+    /// dropped.
     pub(crate) fn begin_other(&self) -> OtherWork {
         self.begin_task();
         OtherWork(self.clone())
@@ -324,12 +374,6 @@ impl Inbox {
         ended.doing("recording that a message was answered")
     }
 
-    /// Returns the message whose question has this id.
-    fn find_question(&self, id: &str) -> Result<Option<Inbound>> {
-        let has = |message: &Inbound| message.question.as_ref().is_some_and(|own| own.id == id);
-        Ok(self.all()?.into_iter().find(has))
-    }
-
     /// Changes the question of a message by `change`, which returns whether to write it to disk. Returns false if there is no
     /// such message, or nothing is changed.
     pub(crate) fn change_question(
@@ -346,7 +390,7 @@ impl Inbox {
             self.keep(&[message])?;
         }
         drop(changing);
-        self.change(|waiting| waiting.answers += 1);
+        self.change(|_| ());
         Ok(is_changed)
     }
 
@@ -354,49 +398,308 @@ impl Inbox {
     pub(crate) fn wait_for_answer(&self, id: &str, cancel: &Cancel, most: Duration) -> Result<()> {
         let until = Instant::now() + most;
         let inbox = self.clone();
-        let _wake = cancel.on_stop(move || inbox.change(|waiting| waiting.answers += 1));
+        let _wake = cancel.on_stop(move || inbox.change(|_| ()));
+        let is_open = |message: &Inbound| {
+            let question = message.question.as_ref();
+            question.is_some_and(|question| question.id == id && question.answer.is_none())
+        };
         loop {
-            let seen = self.lock().answers;
-            let question = self.find_question(id)?.and_then(|message| message.question);
+            let seen = self.lock().changes;
             let left = until.saturating_duration_since(Instant::now());
-            let is_open = question.is_some_and(|question| question.answer.is_none());
-            if !is_open || cancel.reason().is_some() || left.is_zero() {
+            if left.is_zero() || cancel.reason().is_some() || !self.all()?.iter().any(is_open) {
                 return Ok(());
             }
-            let is_same = |waiting: &mut WaitingMessages| waiting.answers == seen;
-            let waited = self
-                .0
-                .changed
-                .wait_timeout_while(self.lock(), left, is_same);
-            drop(waited);
+            let is_same = |waiting: &mut WaitingMessages| waiting.changes == seen;
+            let changed = &self.0.changed;
+            drop(changed.wait_timeout_while(self.lock(), left, is_same));
         }
-    }
-
-    fn release(&self, counted: &[String]) -> Result<()> {
-        if counted.is_empty() {
-            return Ok(());
-        }
-        let released = self.0.queue.halt(counted);
-        released.doing("recording that a turn was put off")
     }
 }
 
-/// What may begin now.
-pub(crate) enum Next {
-    Turn(Work),
-    /// A command that waits for no turn, and whether it has stopped one.
-    Apart(Box<Inbound>, bool, OtherWork),
+impl WaitingMessages {
+    /// Adds a message. Returns what to stop.
+    fn push(&mut self, mut message: Inbound, now: Instant) -> Option<Cancel> {
+        let mut stopped = None;
+        let key = match message.command {
+            Some(Command::Stop) => {
+                stopped = self.stop(&message.session);
+                message.has_stopped = stopped.is_some();
+                message.id.clone()
+            }
+            Some(Command::Status | Command::Usage | Command::Help) => message.id.clone(),
+            _ => message.session.clone(),
+        };
+        let conversation = self.by_key.entry(key).or_default();
+        let is_new = message.command == Some(Command::New);
+        if let Some(running) = &mut conversation.running {
+            if running.is_of_turn() && is_new {
+                stopped = Some(conversation.cancel.clone());
+            } else if running.takes(&message) && !running.has_replied {
+                stopped = running.asking.take();
+            }
+        }
+        if is_new {
+            // `/new` takes effect immediately; waiting messages are answered in the new conversation.
+            conversation.waiting.push_front((now, message));
+        } else {
+            conversation.waiting.push_back((now, message));
+        }
+        stopped
+    }
+
+    /// Returns the cancel of the running turn, or of the next waiting one.
+    fn stop(&mut self, session: &str) -> Option<Cancel> {
+        let conversation = self.by_key.get_mut(session)?;
+        // The tasks of these reports are stopped, and a report must not take the stop of the next message.
+        let waiting = &mut conversation.waiting;
+        waiting.retain(|(_, message)| !matches!(message.source, Source::Task));
+        let is_running = conversation
+            .running
+            .as_ref()
+            .is_some_and(Running::is_of_turn);
+        let has_turn = is_running || waiting.iter().any(|(_, next)| next.command.is_none());
+        let stopped = has_turn.then(|| conversation.cancel.clone());
+        self.remove_ended();
+        stopped
+    }
+
+    /// Changes the text of a waiting message, and returns it. For a message of a running turn without a reply, returns `edited`
+    /// as a message of its own.
+    fn edit(&mut self, mut edited: Inbound) -> Option<Inbound> {
+        let number = edited.number()?;
+        let conversation = self.by_key.get_mut(&edited.session)?;
+        for (_, message) in &mut conversation.waiting {
+            if message.number() == Some(number) && !message.has_begun {
+                message.text = edited.text;
+                return Some(message.clone());
+            }
+        }
+        let running = conversation.running.as_ref()?;
+        let mut messages = running.messages.iter();
+        let has_it = messages.any(|message| message.number() == Some(number));
+        edited.text = format!("[I edited my message. It now reads:]\n{}", edited.text);
+        (has_it && !running.has_replied && running.takes(&edited)).then_some(edited)
+    }
+
+    /// Removes the messages of the next work of a program that runs since `created`, and returns them with their key and the cancel
+    /// of their turn. They are never empty; if there are several, all are plain messages of one chat.
+    ///
+    /// # Errors
+    /// Returns when the next work may begin, if only time is missing.
+    fn take(
+        &mut self,
+        now: Instant,
+        created: Instant,
+    ) -> Result<(String, Vec<Inbound>, Cancel), Option<Instant>> {
+        if self.is_halted {
+            return Err(None);
+        }
+        let mut first: Option<(Instant, String, usize)> = None;
+        let has_turn = self.has_turn();
+        let has_suspect = self
+            .running()
+            .any(|running| running.messages[0].starts > 0 && !running.waits);
+        for (key, conversation) in &self.by_key {
+            let Some((count, begin)) = conversation.next(created) else {
+                continue;
+            };
+            let message = &conversation.waiting[0].1;
+            // Unfinished turns run one at a time after a restart, so that the message that crashes the program is identified.
+            let may_run =
+                message.command.is_some() || (has_turn && !(has_suspect && message.starts > 0));
+            let is_earlier = first.as_ref().is_none_or(|(at, ..)| begin < *at);
+            if conversation.running.is_none() && may_run && is_earlier {
+                first = Some((begin, key.clone(), count));
+            }
+        }
+        let (begin, key, count) = first.ok_or(None)?;
+        if begin > now {
+            return Err(Some(begin));
+        }
+        let conversation = self.by_key.get_mut(&key).ok_or(None)?;
+        let messages = conversation.drain(count);
+        let mut running = Running::default();
+        running.join(&messages);
+        conversation.running = Some(running);
+        Ok((key, messages, conversation.cancel.clone()))
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Running> {
+        let conversations = self.by_key.values();
+        conversations.filter_map(|conversation| conversation.running.as_ref())
+    }
+
+    fn running_in(&mut self, session: &str) -> Option<&mut Running> {
+        self.by_key.get_mut(session)?.running.as_mut()
+    }
+
+    /// Returns the number of running turns, without those that let others run.
+    fn turns(&self) -> usize {
+        self.running()
+            .filter(|running| running.is_of_turn() && !running.waits)
+            .count()
+    }
+
+    /// Whether another turn may run.
+    fn has_turn(&self) -> bool {
+        self.turns() < self.most_turns.max(1)
+    }
+
+    /// Returns the messages of a conversation's work whose start is not counted yet, unless the program is stopping.
+    fn begin_start(&mut self, session: &str) -> Option<Vec<String>> {
+        if self.is_halted {
+            return None;
+        }
+        let running = self.running_in(session)?;
+        Some(running.ids().skip(running.counted).collect())
+    }
+
+    /// Returns how many waiting messages the running turn of a conversation can receive, and until when to wait for further
+    /// parts of the last one.
+    fn joining(&self, session: &str) -> (usize, Option<Instant>) {
+        let conversation = self.by_key.get(session);
+        let Some((running, waiting)) =
+            conversation.and_then(|of| Some((of.running.as_ref()?, &of.waiting)))
+        else {
+            return (0, None);
+        };
+        let most = MAX_JOINED.saturating_sub(running.messages.len());
+        let joining = waiting.iter().take(most);
+        let count = joining.take_while(|(_, next)| running.takes(next)).count();
+        let until = match waiting.back() {
+            Some((arrived, last)) if count == waiting.len() && last.more_follows() => {
+                Some(*arrived + NEXT_PART)
+            }
+            _ => None,
+        };
+        (count, until)
+    }
+
+    /// Removes the messages that the running turn of a conversation can receive, and lets them join it. While the program stops
+    /// there are none: they remain open on disk for the next one.
+    fn take_more(&mut self, session: &str, asking: &Cancel) -> Vec<Inbound> {
+        let (count, _) = self.joining(session);
+        let count = if self.is_halted { 0 } else { count };
+        let Some(conversation) = self.by_key.get_mut(session) else {
+            return Vec::new();
+        };
+        let more = conversation.drain(count);
+        if let Some(running) = &mut conversation.running {
+            running.join(&more);
+            running.asking = Some(asking.clone());
+        }
+        more
+    }
+
+    /// Ends the work of a conversation. Returns the messages whose start is still counted.
+    fn leave(&mut self, key: &str) -> Vec<String> {
+        let Some(conversation) = self.by_key.get_mut(key) else {
+            return Vec::new();
+        };
+        let mut ended = conversation.running.take().unwrap_or_default();
+        if ended.is_of_turn() {
+            conversation.cancel = Cancel::new(None);
+        }
+        self.remove_ended();
+        ended.take_counted()
+    }
+
+    fn remove_ended(&mut self) {
+        let is_open = |of: &Conversation| of.running.is_some() || !of.waiting.is_empty();
+        self.by_key.retain(|_, conversation| is_open(conversation));
+    }
+
+    fn is_idle(&self) -> bool {
+        let asks = |of: &Conversation| of.running.as_ref().is_some_and(|running| running.asks);
+        self.others == 0 && self.by_key.values().all(asks)
+    }
+
+    /// Whether serving has ended: no message comes any more, and all are answered or remain for the next program.
+    fn is_over(&self) -> bool {
+        let is_empty = self.by_key.is_empty() || (self.is_halted && self.running().count() == 0);
+        self.is_closed && self.others == 0 && is_empty
+    }
+}
+
+impl Conversation {
+    /// Returns the number of the first messages that one turn answers, and when it may begin.
+    fn next(&self, created: Instant) -> Option<(usize, Instant)> {
+        let (arrived, first) = self.waiting.front()?;
+        let (mut count, mut last) = (1, (arrived, first));
+        for (at, next) in self.waiting.iter().skip(1) {
+            // All parts of one message are answered together.
+            let has_room = last.1.more_follows() || count < MAX_JOINED;
+            let can_join = first.is_plain() && next.is_plain() && first.origin == next.origin;
+            if !can_join || !has_room {
+                break;
+            }
+            (count, last) = (count + 1, (at, next));
+        }
+        let mut begin = *arrived;
+        if first.is_plain() && last.1.more_follows() && count == self.waiting.len() {
+            begin = *last.0 + NEXT_PART;
+        }
+        if first.starts + 1 == MAX_STARTS {
+            begin = begin.max(created + CALM);
+        }
+        Some((count, begin))
+    }
+
+    fn drain(&mut self, count: usize) -> Vec<Inbound> {
+        let drained = self.waiting.drain(..count);
+        drained.map(|(_, message)| message).collect()
+    }
+}
+
+impl Running {
+    fn join(&mut self, messages: &[Inbound]) {
+        let joined = messages.iter().map(|message| Inbound {
+            text: String::new(),
+            media: Vec::new(),
+            ..message.clone()
+        });
+        self.messages.extend(joined);
+    }
+
+    fn ids(&self) -> impl Iterator<Item = String> {
+        self.messages.iter().map(|message| message.id.clone())
+    }
+
+    /// Returns the messages whose start is counted, and counts them no more.
+    fn take_counted(&mut self) -> Vec<String> {
+        let counted = self.ids().take(self.counted).collect();
+        self.counted = 0;
+        counted
+    }
+
+    /// Whether it is a turn, and not a command.
+    fn is_of_turn(&self) -> bool {
+        let first = self.messages.first();
+        first.is_some_and(|first| first.command.is_none())
+    }
+
+    /// Whether the turn can receive a later message. A turn that was interrupted by a crash gets no more.
+    fn takes(&self, next: &Inbound) -> bool {
+        let first = &self.messages[0];
+        let users = first.written().zip(next.written());
+        let is_of_same_user = users.is_some_and(|(first, next)| first.user == next.user);
+        next.is_plain()
+            && first.starts == 0
+            && first.command.is_none()
+            && next.origin == first.origin
+            && is_of_same_user
+            && self.messages.len() < MAX_JOINED
+    }
 }
 
 /// Messages of a conversation that one turn or command answers; never empty. Dropping it lets the next work of the conversation
 /// begin, and undoes a start that is still counted.
 pub(crate) struct Work {
-    pub inbox: Inbox,
+    inbox: Inbox,
+    key: String,
     pub messages: Vec<Inbound>,
     /// Stops the turn.
     pub cancel: Cancel,
-    /// Title of a conversation that begins with it; empty for the text.
-    pub title: String,
 }
 
 impl Work {
@@ -407,8 +710,9 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
+        let counted = self.inbox.change(|waiting| waiting.leave(&self.key));
         // A mark that the disk does not take only counts a start too much.
-        drop(self.inbox.leave(&self.messages[0].session));
+        drop(self.inbox.release(&counted));
     }
 }
 
@@ -455,7 +759,6 @@ mod tests {
         Inbound {
             id: id.to_owned(),
             source: Source::Telegram(TelegramMessage {
-                bot: 7,
                 user: 42,
                 message: number,
                 ..TelegramMessage::default()
@@ -466,10 +769,7 @@ mod tests {
 
     /// Returns the next work.
     fn taken(inbox: &Inbox) -> Work {
-        let Some(Next::Turn(work)) = inbox.next() else {
-            panic!("no turn");
-        };
-        work
+        inbox.take().unwrap()
     }
 
     fn texts(messages: &[Inbound]) -> Vec<&str> {
@@ -485,7 +785,7 @@ mod tests {
         let inbox = inbox_in(&dir);
         assert!(inbox.add(written("7:10", 5, "hello")).unwrap());
         let work = taken(&inbox);
-        assert!(inbox.start("telegram_1").0);
+        assert!(inbox.start("telegram_1").unwrap());
         inbox.has_replied("telegram_1");
         assert!(inbox.add(written("7:11", 6, "you")).unwrap());
         assert!(!inbox.add(written("7:11", 6, "again")).unwrap());
@@ -511,7 +811,7 @@ mod tests {
         inbox.close();
         let refused = inbox.add(written("1", 1, "late")).unwrap_err();
         assert_eq!(refused.kind, Kind::Interrupted);
-        assert!(inbox.next().is_none());
+        assert!(inbox.take().is_none());
     }
 
     #[test]
@@ -527,21 +827,21 @@ mod tests {
     fn parts_are_waited_for_and_a_plain_message_is_not() {
         let begun = Instant::now();
         let later = |ms| begun + Duration::from_millis(ms);
-        let mut waiting = WaitingMessages::new(begun);
+        let mut waiting = WaitingMessages::default();
         let mut part = written("1", 1, "first");
         if let Source::Telegram(written) = &mut part.source {
             written.more_follows = true;
         }
         waiting.push(part, begun);
-        assert_eq!(waiting.next(begun).err(), Some(Some(later(1000))));
+        assert_eq!(waiting.take(begun, begun).err(), Some(Some(later(1000))));
         waiting.push(written("2", 2, "second"), later(300));
-        let Ok((messages, _)) = waiting.next(later(300)) else {
+        let Ok((_, messages, _)) = waiting.take(later(300), begun) else {
             panic!("no turn");
         };
         assert_eq!(texts(&messages), ["first", "second"]);
         waiting.leave("telegram_1");
         waiting.push(written("3", 3, "alone"), later(400));
-        assert!(waiting.next(later(400)).is_ok());
+        assert!(waiting.take(later(400), begun).is_ok());
     }
 
     #[test]
@@ -552,7 +852,7 @@ mod tests {
         let work = taken(&inbox);
         let begun = inbox.lock().begin_start("telegram_1").unwrap();
         inbox.halt().unwrap();
-        inbox.record_start("telegram_1", begun).unwrap();
+        inbox.record_start("telegram_1", &begun).unwrap();
         drop(work);
         assert_eq!(inbox.all().unwrap()[0].starts, 0);
     }
@@ -560,7 +860,7 @@ mod tests {
     #[test]
     fn a_stop_reaches_the_next_message_behind_a_report() {
         let begun = Instant::now();
-        let mut waiting = WaitingMessages::new(begun);
+        let mut waiting = WaitingMessages::default();
         let report = Inbound {
             source: Source::Task,
             ..written("1", 1, "report")
@@ -572,7 +872,11 @@ mod tests {
         waiting.push(report, begun);
         waiting.push(written("2", 2, "question"), begun);
         waiting.push(stop, begun).unwrap().stop();
-        let Ok((messages, cancel)) = waiting.next(begun) else {
+        let Ok((_, stop, _)) = waiting.take(begun, begun) else {
+            panic!("no command");
+        };
+        assert!(stop[0].has_stopped);
+        let Ok((_, messages, cancel)) = waiting.take(begun, begun) else {
             panic!("no turn");
         };
         assert_eq!(texts(&messages), ["question"]);
@@ -582,9 +886,9 @@ mod tests {
     #[test]
     fn a_part_that_a_turn_waits_with_can_be_edited() {
         let begun = Instant::now();
-        let mut waiting = WaitingMessages::new(begun);
+        let mut waiting = WaitingMessages::default();
         waiting.push(written("1", 1, "question"), begun);
-        assert!(waiting.next(begun).is_ok());
+        assert!(waiting.take(begun, begun).is_ok());
         let mut part = written("2", 2, "old");
         if let Source::Telegram(written) = &mut part.source {
             written.more_follows = true;
@@ -592,7 +896,10 @@ mod tests {
         waiting.push(part, begun);
         assert!(waiting.joining("telegram_1").1.is_some());
         assert!(waiting.edit(written("2:edit", 2, "new")).is_some());
-        assert_eq!(texts(&waiting.take_more("telegram_1")), ["new"]);
+        assert_eq!(
+            texts(&waiting.take_more("telegram_1", &Cancel::new(None))),
+            ["new"]
+        );
     }
 
     #[test]
@@ -601,7 +908,7 @@ mod tests {
         let inbox = inbox_in(&dir);
         inbox.add(written("1", 1, "one")).unwrap();
         let work = taken(&inbox);
-        assert!(inbox.start("telegram_1").0);
+        assert!(inbox.start("telegram_1").unwrap());
         inbox.add(written("2", 2, "two")).unwrap();
         inbox.halt().unwrap();
         let (more, _) = inbox.take_more("telegram_1", &Cancel::new(None));

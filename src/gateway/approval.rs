@@ -51,17 +51,11 @@ impl Dispatcher {
             only_no: !is_whole,
             ..Question::default()
         };
-        let Inbound {
-            id,
-            session,
-            origin,
-            ..
-        } = &asker.first;
-        asker.chats.end_activity(&origin.chat);
-        let answer = self
-            .inbox
-            .ask_user(session, || asker.chats.ask(id, question, &asker.cancel));
-        self.show(origin, Event::TurnStarted);
+        let (first, chats) = (&asker.first, &asker.chats);
+        chats.end_activity(&first.origin.chat);
+        let ask = || chats.ask(&first.id, question, &asker.cancel);
+        let answer = self.inbox.ask_user(&first.session, ask);
+        self.show(&first.origin, Event::TurnStarted);
         match answer {
             Answer::Yes => Decision::Yes,
             Answer::Always => Decision::Always,
