@@ -1,6 +1,7 @@
 //! Messages, events of turns, and channels, which receive messages and show answers.
 
 mod inbox;
+mod waiting;
 
 use std::collections::BTreeMap;
 
@@ -199,18 +200,21 @@ pub(crate) struct Question {
     pub asked: u64,
     /// Number of the message with the buttons; 0 until it is sent.
     pub message: i64,
-    pub answer: Option<Answer>,
+    pub answer: Option<Decision>,
 }
 
-/// The owner's answer to a question.
+/// The user's decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Answer {
+pub enum Decision {
+    /// Allow this call.
     Yes,
+    /// Allow this tool in this conversation from now on.
     Always,
+    /// Refuse this call. The model gets a result that the user declined.
     No,
-    /// No answer, or the question could not be sent.
-    None,
+    /// No decision, because the user did not answer in time or could not be asked, or the turn was stopped.
+    Unanswered,
 }
 
 /// A run of a job.

@@ -36,6 +36,7 @@ pub use request::{ReceivedMessage, Request, Steering};
 pub(crate) use task::TaskSink;
 pub use task::{TaskReport, Tasks};
 
+pub use crate::bus::Decision;
 use crate::bus::Response;
 pub use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Result};
@@ -184,19 +185,6 @@ pub struct PendingCall {
     pub arguments: Vec<String>,
     /// Lines that the call would remove, prefixed with `-`, and add, prefixed with `+`.
     pub change: Vec<String>,
-}
-
-/// The user's decision about a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Allow this call.
-    Yes,
-    /// Allow this tool in this conversation from now on.
-    Always,
-    /// Refuse this call. The model gets a result that the user declined.
-    No,
-    /// No decision, because the user did not answer in time or the turn was stopped.
-    Unanswered,
 }
 
 impl Agent {

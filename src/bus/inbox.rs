@@ -2,28 +2,21 @@
 //!
 //! A message is an item of the home's [`Queue`], keyed by the channel and its message id. It is on disk before it is
 //! acknowledged, and remains there until its answer ends it, in this process or a later one. Its id is remembered for a while
-//! after that. In memory, the messages of each conversation wait in order, and [`Inbox::take`] returns what may begin: one turn
-//! or command of a conversation at a time. Messages wait for more only after a sign that more will come: parts of an album or of
-//! a cut text, or a forwarded message, whose comment may follow.
+//! after that. In memory, the messages of each conversation wait in order, and [`Inbox::take`] returns what may begin.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{Command, Inbound, Question, Source};
+use super::waiting::{Running, WaitingMessages};
+use super::{Inbound, Question, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::fresh_key;
-use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::storage::{Durability, Entry, Queue};
 use crate::sync;
 
 /// Kind of the queue items that are unanswered messages.
 const KIND: &str = "message";
-/// Maximum wait for the next part of a message, because Telegram sends the parts of an album one by one.
-const NEXT_PART: Duration = Duration::from_secs(1);
-/// Maximum number of messages per turn. After a long absence hundreds may wait, too many for one turn.
-const MAX_JOINED: usize = 16;
 
 /// Receives the messages of channels. Clones share it.
 #[derive(Clone)]
@@ -36,45 +29,6 @@ struct Shared {
     /// Locked while a question changes on disk.
     questions: Mutex<()>,
     created: Instant,
-}
-
-#[derive(Default)]
-struct WaitingMessages {
-    /// By the key of the conversation. A command that waits for no turn has the key of its id.
-    by_key: BTreeMap<String, Conversation>,
-    /// Number of tasks, turns of HTTP clients and other work without a message.
-    others: usize,
-    /// Whether no further message is accepted.
-    is_closed: bool,
-    /// Whether no turn begins any more.
-    is_halted: bool,
-    /// Number of turns that may run at the same time; 0 is like 1.
-    most_turns: usize,
-    /// Counts all changes.
-    changes: u64,
-}
-
-#[derive(Default)]
-struct Conversation {
-    waiting: VecDeque<(Instant, Inbound)>,
-    running: Option<Running>,
-    /// Stops the running turn, or the next one before it starts.
-    cancel: Cancel,
-}
-
-#[derive(Default)]
-struct Running {
-    /// Its messages, without their contents.
-    messages: Vec<Inbound>,
-    /// Number of the first of these messages whose start is counted on disk.
-    counted: usize,
-    /// A message that arrives stops this, if the turn has no reply yet.
-    asking: Option<Cancel>,
-    has_replied: bool,
-    /// Whether it waits for something slow, so that other turns may run.
-    waits: bool,
-    /// Whether it waits for an answer of its user, so that a restart interrupts nothing.
-    asks: bool,
 }
 
 impl Inbox {
@@ -291,23 +245,12 @@ impl Inbox {
 
     /// Forgets waiting messages that are answered.
     pub(crate) fn forget(&self, ids: &[String]) {
-        self.change(|waiting| {
-            for conversation in waiting.by_key.values_mut() {
-                let messages = &mut conversation.waiting;
-                messages.retain(|(_, message)| !ids.contains(&message.id));
-            }
-            waiting.remove_ended();
-        });
+        self.change(|waiting| waiting.forget(ids));
     }
 
     /// Undoes the starts of running turns, because the program stops in good order; no turn begins any more.
     pub(crate) fn halt(&self) -> Result<()> {
-        let counted: Vec<String> = self.change(|waiting| {
-            waiting.is_halted = true;
-            let conversations = waiting.by_key.values_mut();
-            let running = conversations.filter_map(|conversation| conversation.running.as_mut());
-            running.flat_map(Running::take_counted).collect()
-        });
+        let counted = self.change(WaitingMessages::halt);
         self.release(&counted)
     }
 
@@ -413,282 +356,6 @@ impl Inbox {
             let changed = &self.0.changed;
             drop(changed.wait_timeout_while(self.lock(), left, is_same));
         }
-    }
-}
-
-impl WaitingMessages {
-    /// Adds a message. Returns what to stop.
-    fn push(&mut self, mut message: Inbound, now: Instant) -> Option<Cancel> {
-        let mut stopped = None;
-        let key = match message.command {
-            Some(Command::Stop) => {
-                stopped = self.stop(&message.session);
-                message.has_stopped = stopped.is_some();
-                message.id.clone()
-            }
-            Some(Command::Status | Command::Usage | Command::Help) => message.id.clone(),
-            _ => message.session.clone(),
-        };
-        let conversation = self.by_key.entry(key).or_default();
-        let is_new = message.command == Some(Command::New);
-        if let Some(running) = &mut conversation.running {
-            if running.is_of_turn() && is_new {
-                stopped = Some(conversation.cancel.clone());
-            } else if running.takes(&message) && !running.has_replied {
-                stopped = running.asking.take();
-            }
-        }
-        if is_new {
-            // `/new` takes effect immediately; waiting messages are answered in the new conversation.
-            conversation.waiting.push_front((now, message));
-        } else {
-            conversation.waiting.push_back((now, message));
-        }
-        stopped
-    }
-
-    /// Returns the cancel of the running turn, or of the next waiting one.
-    fn stop(&mut self, session: &str) -> Option<Cancel> {
-        let conversation = self.by_key.get_mut(session)?;
-        // The tasks of these reports are stopped, and a report must not take the stop of the next message.
-        let waiting = &mut conversation.waiting;
-        waiting.retain(|(_, message)| !matches!(message.source, Source::Task));
-        let is_running = conversation
-            .running
-            .as_ref()
-            .is_some_and(Running::is_of_turn);
-        let has_turn = is_running || waiting.iter().any(|(_, next)| next.command.is_none());
-        let stopped = has_turn.then(|| conversation.cancel.clone());
-        self.remove_ended();
-        stopped
-    }
-
-    /// Changes the text of a waiting message, and returns it. For a message of a running turn without a reply, returns `edited`
-    /// as a message of its own.
-    fn edit(&mut self, mut edited: Inbound) -> Option<Inbound> {
-        let number = edited.number()?;
-        let conversation = self.by_key.get_mut(&edited.session)?;
-        for (_, message) in &mut conversation.waiting {
-            if message.number() == Some(number) && !message.has_begun {
-                message.text = edited.text;
-                return Some(message.clone());
-            }
-        }
-        let running = conversation.running.as_ref()?;
-        let mut messages = running.messages.iter();
-        let has_it = messages.any(|message| message.number() == Some(number));
-        edited.text = format!("[I edited my message. It now reads:]\n{}", edited.text);
-        (has_it && !running.has_replied && running.takes(&edited)).then_some(edited)
-    }
-
-    /// Removes the messages of the next work of a program that runs since `created`, and returns them with their key and the cancel
-    /// of their turn. They are never empty; if there are several, all are plain messages of one chat.
-    ///
-    /// # Errors
-    /// Returns when the next work may begin, if only time is missing.
-    fn take(
-        &mut self,
-        now: Instant,
-        created: Instant,
-    ) -> Result<(String, Vec<Inbound>, Cancel), Option<Instant>> {
-        if self.is_halted {
-            return Err(None);
-        }
-        let mut first: Option<(Instant, String, usize)> = None;
-        let has_turn = self.has_turn();
-        let has_suspect = self
-            .running()
-            .any(|running| running.messages[0].starts > 0 && !running.waits);
-        for (key, conversation) in &self.by_key {
-            let Some((count, begin)) = conversation.next(created) else {
-                continue;
-            };
-            let message = &conversation.waiting[0].1;
-            // Unfinished turns run one at a time after a restart, so that the message that crashes the program is identified.
-            let may_run =
-                message.command.is_some() || (has_turn && !(has_suspect && message.starts > 0));
-            let is_earlier = first.as_ref().is_none_or(|(at, ..)| begin < *at);
-            if conversation.running.is_none() && may_run && is_earlier {
-                first = Some((begin, key.clone(), count));
-            }
-        }
-        let (begin, key, count) = first.ok_or(None)?;
-        if begin > now {
-            return Err(Some(begin));
-        }
-        let conversation = self.by_key.get_mut(&key).ok_or(None)?;
-        let messages = conversation.drain(count);
-        let mut running = Running::default();
-        running.join(&messages);
-        conversation.running = Some(running);
-        Ok((key, messages, conversation.cancel.clone()))
-    }
-
-    fn running(&self) -> impl Iterator<Item = &Running> {
-        let conversations = self.by_key.values();
-        conversations.filter_map(|conversation| conversation.running.as_ref())
-    }
-
-    fn running_in(&mut self, session: &str) -> Option<&mut Running> {
-        self.by_key.get_mut(session)?.running.as_mut()
-    }
-
-    /// Returns the number of running turns, without those that let others run.
-    fn turns(&self) -> usize {
-        self.running()
-            .filter(|running| running.is_of_turn() && !running.waits)
-            .count()
-    }
-
-    /// Whether another turn may run.
-    fn has_turn(&self) -> bool {
-        self.turns() < self.most_turns.max(1)
-    }
-
-    /// Returns the messages of a conversation's work whose start is not counted yet, unless the program is stopping.
-    fn begin_start(&mut self, session: &str) -> Option<Vec<String>> {
-        if self.is_halted {
-            return None;
-        }
-        let running = self.running_in(session)?;
-        Some(running.ids().skip(running.counted).collect())
-    }
-
-    /// Returns how many waiting messages the running turn of a conversation can receive, and until when to wait for further
-    /// parts of the last one.
-    fn joining(&self, session: &str) -> (usize, Option<Instant>) {
-        let conversation = self.by_key.get(session);
-        let Some((running, waiting)) =
-            conversation.and_then(|of| Some((of.running.as_ref()?, &of.waiting)))
-        else {
-            return (0, None);
-        };
-        let most = MAX_JOINED.saturating_sub(running.messages.len());
-        let joining = waiting.iter().take(most);
-        let count = joining.take_while(|(_, next)| running.takes(next)).count();
-        let until = match waiting.back() {
-            Some((arrived, last)) if count == waiting.len() && last.more_follows() => {
-                Some(*arrived + NEXT_PART)
-            }
-            _ => None,
-        };
-        (count, until)
-    }
-
-    /// Removes the messages that the running turn of a conversation can receive, and lets them join it. While the program stops
-    /// there are none: they remain open on disk for the next one.
-    fn take_more(&mut self, session: &str, asking: &Cancel) -> Vec<Inbound> {
-        let (count, _) = self.joining(session);
-        let count = if self.is_halted { 0 } else { count };
-        let Some(conversation) = self.by_key.get_mut(session) else {
-            return Vec::new();
-        };
-        let more = conversation.drain(count);
-        if let Some(running) = &mut conversation.running {
-            running.join(&more);
-            running.asking = Some(asking.clone());
-        }
-        more
-    }
-
-    /// Ends the work of a conversation. Returns the messages whose start is still counted.
-    fn leave(&mut self, key: &str) -> Vec<String> {
-        let Some(conversation) = self.by_key.get_mut(key) else {
-            return Vec::new();
-        };
-        let mut ended = conversation.running.take().unwrap_or_default();
-        if ended.is_of_turn() {
-            conversation.cancel = Cancel::new(None);
-        }
-        self.remove_ended();
-        ended.take_counted()
-    }
-
-    fn remove_ended(&mut self) {
-        let is_open = |of: &Conversation| of.running.is_some() || !of.waiting.is_empty();
-        self.by_key.retain(|_, conversation| is_open(conversation));
-    }
-
-    fn is_idle(&self) -> bool {
-        let asks = |of: &Conversation| of.running.as_ref().is_some_and(|running| running.asks);
-        self.others == 0 && self.by_key.values().all(asks)
-    }
-
-    /// Whether serving has ended: no message comes any more, and all are answered or remain for the next program.
-    fn is_over(&self) -> bool {
-        let is_empty = self.by_key.is_empty() || (self.is_halted && self.running().count() == 0);
-        self.is_closed && self.others == 0 && is_empty
-    }
-}
-
-impl Conversation {
-    /// Returns the number of the first messages that one turn answers, and when it may begin.
-    fn next(&self, created: Instant) -> Option<(usize, Instant)> {
-        let (arrived, first) = self.waiting.front()?;
-        let (mut count, mut last) = (1, (arrived, first));
-        for (at, next) in self.waiting.iter().skip(1) {
-            // All parts of one message are answered together.
-            let has_room = last.1.more_follows() || count < MAX_JOINED;
-            let can_join = first.is_plain() && next.is_plain() && first.origin == next.origin;
-            if !can_join || !has_room {
-                break;
-            }
-            (count, last) = (count + 1, (at, next));
-        }
-        let mut begin = *arrived;
-        if first.is_plain() && last.1.more_follows() && count == self.waiting.len() {
-            begin = *last.0 + NEXT_PART;
-        }
-        if first.starts + 1 == MAX_STARTS {
-            begin = begin.max(created + CALM);
-        }
-        Some((count, begin))
-    }
-
-    fn drain(&mut self, count: usize) -> Vec<Inbound> {
-        let drained = self.waiting.drain(..count);
-        drained.map(|(_, message)| message).collect()
-    }
-}
-
-impl Running {
-    fn join(&mut self, messages: &[Inbound]) {
-        let joined = messages.iter().map(|message| Inbound {
-            text: String::new(),
-            media: Vec::new(),
-            ..message.clone()
-        });
-        self.messages.extend(joined);
-    }
-
-    fn ids(&self) -> impl Iterator<Item = String> {
-        self.messages.iter().map(|message| message.id.clone())
-    }
-
-    /// Returns the messages whose start is counted, and counts them no more.
-    fn take_counted(&mut self) -> Vec<String> {
-        let counted = self.ids().take(self.counted).collect();
-        self.counted = 0;
-        counted
-    }
-
-    /// Whether it is a turn, and not a command.
-    fn is_of_turn(&self) -> bool {
-        let first = self.messages.first();
-        first.is_some_and(|first| first.command.is_none())
-    }
-
-    /// Whether the turn can receive a later message. A turn that was interrupted by a crash gets no more.
-    fn takes(&self, next: &Inbound) -> bool {
-        let first = &self.messages[0];
-        let users = first.written().zip(next.written());
-        let is_of_same_user = users.is_some_and(|(first, next)| first.user == next.user);
-        next.is_plain()
-            && first.starts == 0
-            && first.command.is_none()
-            && next.origin == first.origin
-            && is_of_same_user
-            && self.messages.len() < MAX_JOINED
     }
 }
 

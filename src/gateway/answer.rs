@@ -239,16 +239,15 @@ impl Dispatcher {
         ids: &[String],
         note: Option<&Note>,
     ) -> bool {
-        let to = first.reply_to.clone().filter(|_| !item.text.is_empty());
-        let ended = match &to {
-            Some(to) => {
-                item.to.clone_from(to);
-                self.outbox.post(&item, ids, note).map(drop)
-            }
-            None => self.inbox.finish(ids),
+        item.to = first.reply_to.clone().unwrap_or_default();
+        let is_sent = !item.to.is_empty() && !item.text.is_empty();
+        let ended = if is_sent {
+            self.outbox.post(&item, ids, note).map(drop)
+        } else {
+            self.inbox.finish(ids)
         };
         let is_kept = log_error(&self.log, ended).is_some();
-        if let (false, Some(_), Some(chats)) = (is_kept, to, &self.bot) {
+        if let (true, false, Some(chats)) = (is_sent, is_kept, &self.bot) {
             chats.sender.send_unrecorded(item, ids);
         }
         self.inbox.forget(ids);

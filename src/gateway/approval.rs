@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Dispatcher;
-use crate::agent::{Confirm, Decision, PendingCall};
-use crate::bus::{Answer, Event, Inbound, Question};
+use crate::agent::{Confirm, PendingCall};
+use crate::bus::{Decision, Event, Inbound, Question};
 use crate::cancel::Cancel;
 use crate::telegram::Chats;
 use crate::text::{clip, fence};
@@ -56,12 +56,7 @@ impl Dispatcher {
         let ask = || chats.ask(&first.id, question, &asker.cancel);
         let answer = self.inbox.ask_user(&first.session, ask);
         self.show(&first.origin, Event::TurnStarted);
-        match answer {
-            Answer::Yes => Decision::Yes,
-            Answer::Always => Decision::Always,
-            Answer::No => Decision::No,
-            Answer::None => Decision::Unanswered,
-        }
+        answer
     }
 }
 

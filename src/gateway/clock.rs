@@ -115,8 +115,10 @@ impl Clock {
 
     /// Adds due runs, and returns the time of the next check. Reports new problems; `known` are those of the last check.
     fn tick(&self, now: i64, known: &mut Vec<String>) -> Option<i64> {
-        let runner = self.dispatcher.runner.as_ref();
-        let runner = runner.filter(|_| self.runs_jobs)?;
+        if !self.runs_jobs {
+            return None;
+        }
+        let runner = self.dispatcher.runner.as_ref()?;
         let start = |due: &DueRun| self.add(run_message(self.home(), due)?);
         let ticked = runner.jobs.tick(now, runner.grace, &start);
         let (next, problems) = ticked.unwrap_or_else(|e| (Some(now + RETRY), vec![e.message]));

@@ -89,21 +89,21 @@ pub(crate) fn stamp(home: &Home) -> ConfigStamp {
 
 /// The log, and the owner of the bot, if there is one.
 #[derive(Clone)]
-pub(crate) struct Owner {
+pub(super) struct Owner {
     pub chats: Option<Arc<Chats>>,
     pub log: Log,
 }
 
 impl Owner {
     /// Sends a warning to the owner's chat.
-    pub(crate) fn tell(&self, text: &str) {
+    pub(super) fn tell(&self, text: &str) {
         if let Some((chats, owner)) = self.chats.as_ref().and_then(|c| Some((c, c.sender.owner?))) {
             chats.post(&owner.to_string(), &format!("⚠️ {text}"));
         }
     }
 
     /// Logs an error, and notifies the owner.
-    pub(crate) fn report(&self, text: &str) {
+    pub(super) fn report(&self, text: &str) {
         self.log.write(Level::Error, text);
         self.tell(text);
     }
@@ -211,7 +211,7 @@ impl Monitor {
     }
 
     /// Checks at intervals, in place of a poller.
-    pub(crate) fn tick(self: Arc<Self>) -> Result<()> {
+    pub(super) fn tick(self: Arc<Self>) -> Result<()> {
         let work = move || {
             while self.shutdown.cancel.sleep(paced(PAUSE)).is_ok() {
                 self.handle(PollEvent::Waiting);
@@ -222,7 +222,7 @@ impl Monitor {
     }
 
     /// Forwards signals of other programs of this home: a new job, a message to send, or a changed setting.
-    pub(crate) fn listen(self: Arc<Self>) {
+    pub(super) fn listen(self: Arc<Self>) {
         let listener = match notify::bind(&self.app.home) {
             Ok(listener) => listener,
             Err(e) => {

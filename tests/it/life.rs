@@ -79,7 +79,8 @@ fn a_command_that_a_crash_interrupted_is_not_repeated() {
     let (model, api) = (Model::never_asked(), BotApi::start());
     let home = Home::with(&config(&model, &api));
     let kept = |update: i64, command: &Value, begun: &Value| {
-        let source = json!({ "telegram": { "user": OWNER, "message": update, "more_follows": false } });
+        let source =
+            json!({ "telegram": { "user": OWNER, "message": update, "more_follows": false } });
         let item = json!({
             "origin": { "channel": "telegram", "chat": "42" }, "session": "telegram_42",
             "text": "/undo", "command": command, "reply_to": "telegram:42", "source": source,
