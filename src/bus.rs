@@ -14,7 +14,7 @@ use crate::message::{Media, Message, Usage, add_cost};
 use crate::paths::session_name;
 
 pub use inbox::Inbox;
-pub(crate) use inbox::{Next, Work, message_id};
+pub(crate) use inbox::{Work, message_id};
 
 /// Source of a message, and destination of its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -68,6 +68,9 @@ pub struct Inbound {
     /// A turn of it has begun at some time, so its conversation may contain it.
     #[serde(skip)]
     pub(crate) has_begun: bool,
+    /// It is a `/stop` that has stopped a turn.
+    #[serde(skip)]
+    pub(crate) has_stopped: bool,
 }
 
 impl Inbound {
@@ -137,6 +140,11 @@ impl Inbound {
         }
     }
 
+    /// Returns the number of a message from Telegram in its chat.
+    pub(crate) fn number(&self) -> Option<i64> {
+        self.written().map(|written| written.message)
+    }
+
     /// Whether there is a sign that more of it follows.
     pub(crate) fn more_follows(&self) -> bool {
         self.written().is_some_and(|written| written.more_follows)
@@ -164,8 +172,7 @@ pub(crate) enum Source {
 /// A message that a user wrote in Telegram.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct TelegramMessage {
-    /// Ids of the bot, of the user who wrote it, and of the message in its chat.
-    pub bot: i64,
+    /// Ids of the user who wrote it, and of the message in its chat.
     pub user: i64,
     pub message: i64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -193,18 +200,21 @@ pub(crate) struct Question {
     pub asked: u64,
     /// Number of the message with the buttons; 0 until it is sent.
     pub message: i64,
-    pub answer: Option<Answer>,
+    pub answer: Option<Decision>,
 }
 
-/// The owner's answer to a question.
+/// The user's decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Answer {
+pub enum Decision {
+    /// Allow this call.
     Yes,
+    /// Allow this tool in this conversation from now on.
     Always,
+    /// Refuse this call. The model gets a result that the user declined.
     No,
-    /// No answer, or the question could not be sent.
-    None,
+    /// No decision, because the user did not answer in time or could not be asked, or the turn was stopped.
+    Unanswered,
 }
 
 /// A run of a job.

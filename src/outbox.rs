@@ -21,7 +21,7 @@ use crate::notify;
 use crate::paths::{Home, fresh_key, session_name};
 use crate::session::{deferred, displaced_by};
 use crate::storage::queue::{CALM, MAX_STARTS};
-use crate::storage::{self, Entry, Lock, NewFile, Queue};
+use crate::storage::{self, Durability, Entry, Lock, NewFile, Queue};
 use crate::sync;
 use crate::text::to_single_line;
 
@@ -300,7 +300,7 @@ impl Outbox {
             tried.is_sending = true;
             if counts {
                 let ids = [pending.id.clone()];
-                tried.is_counted = self.queue.start_later(&ids).is_ok();
+                tried.is_counted = self.queue.start(&ids, Durability::Later).is_ok();
             }
             deliveries.last.clone_from(&pending.item.to);
             return Ok(Some(pending));

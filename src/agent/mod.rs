@@ -36,6 +36,7 @@ pub use request::{ReceivedMessage, Request, Steering};
 pub(crate) use task::TaskSink;
 pub use task::{TaskReport, Tasks};
 
+pub use crate::bus::Decision;
 use crate::bus::Response;
 pub use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Result};
@@ -173,19 +174,6 @@ type Filter = dyn Fn(Vec<Message>) -> Vec<Message> + Send + Sync;
 
 /// Asks the user whether a call may run, and waits for the answer.
 pub type Confirm = dyn Fn(&PendingCall) -> Decision + Send + Sync;
-
-/// The user's decision about a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Allow this call.
-    Yes,
-    /// Allow this tool in this conversation from now on.
-    Always,
-    /// Refuse this call. The model gets a result that the user declined.
-    No,
-    /// No decision, because the user did not answer in time or the turn was stopped.
-    Unanswered,
-}
 
 impl Agent {
     /// Starts an agent without a provider, tools or store.

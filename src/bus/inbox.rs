@@ -2,7 +2,7 @@
 //!
 //! A message is an item of the home's [`Queue`], keyed by the channel and its message id. It is on disk before it is
 //! acknowledged, and remains there until its answer ends it, in this process or a later one. Its id is remembered for a while
-//! after that. In memory, the messages of each conversation wait in order, and [`Inbox::next`] returns what may begin.
+//! after that. In memory, the messages of each conversation wait in order, and [`Inbox::take`] returns what may begin.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,7 +12,7 @@ use super::{Inbound, Question, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::fresh_key;
-use crate::storage::{Entry, Queue};
+use crate::storage::{Durability, Entry, Queue};
 use crate::sync;
 
 /// Kind of the queue items that are unanswered messages.
@@ -28,6 +28,7 @@ struct Shared {
     changed: Condvar,
     /// Locked while a question changes on disk.
     questions: Mutex<()>,
+    created: Instant,
 }
 
 impl Inbox {
@@ -35,15 +36,16 @@ impl Inbox {
     pub(crate) fn new(queue: Arc<Queue>) -> Self {
         Self(Arc::new(Shared {
             queue,
-            waiting: Mutex::new(WaitingMessages::new(Instant::now())),
+            waiting: Mutex::default(),
             changed: Condvar::new(),
             questions: Mutex::new(()),
+            created: Instant::now(),
         }))
     }
 
     /// Sets the number of turns that may run at the same time, in different conversations.
     pub(crate) fn allow_turns(&self, most: usize) {
-        self.change(|waiting| waiting.most_turns = most.max(1));
+        self.change(|waiting| waiting.most_turns = most);
     }
 
     fn lock(&self) -> MutexGuard<'_, WaitingMessages> {
@@ -52,7 +54,10 @@ impl Inbox {
 
     /// Changes the waiting messages, and wakes all threads that wait for a change.
     fn change<T>(&self, change: impl FnOnce(&mut WaitingMessages) -> T) -> T {
-        let changed = change(&mut self.lock());
+        let mut waiting = self.lock();
+        waiting.changes += 1;
+        let changed = change(&mut waiting);
+        drop(waiting);
         self.0.changed.notify_all();
         changed
     }
@@ -115,23 +120,18 @@ impl Inbox {
     }
 
     /// Waits for the next work. Returns `None` after the end of serving.
-    pub(crate) fn next(&self) -> Option<Next> {
+    pub(crate) fn take(&self) -> Option<Work> {
         let mut waiting = self.lock();
         loop {
             let now = Instant::now();
-            if let Some((message, has_stopped)) = waiting.apart.pop_front() {
-                waiting.others += 1;
-                let running = OtherWork(self.clone());
-                return Some(Next::Apart(Box::new(message), has_stopped, running));
-            }
-            let until = match waiting.next(now) {
-                Ok((messages, cancel)) => {
-                    return Some(Next::Turn(Work {
+            let until = match waiting.take(now, self.0.created) {
+                Ok((key, messages, cancel)) => {
+                    return Some(Work {
                         inbox: self.clone(),
+                        key,
                         messages,
                         cancel,
-                        title: String::new(),
-                    }));
+                    });
                 }
                 Err(until) => until,
             };
@@ -153,33 +153,38 @@ impl Inbox {
         changed.unwrap_or_default()
     }
 
-    /// Counts a start of the messages of a conversation's work on disk. A full disk does not prevent the answer. Returns false
-    /// if the program is stopping; the messages then remain open.
-    pub(crate) fn start(&self, session: &str) -> (bool, Result<()>) {
+    /// Counts a start of the messages of a conversation's work on disk. Returns false if the program is stopping; the messages
+    /// then remain open.
+    ///
+    /// # Errors
+    /// Returns an error if the start is not counted, which does not prevent the answer.
+    pub(crate) fn start(&self, session: &str) -> Result<bool> {
         let new = self.lock().begin_start(session);
-        let has_started = new.is_some();
-        (
-            has_started,
-            self.record_start(session, new.unwrap_or_default()),
-        )
+        match new {
+            Some(ids) => self.record_start(session, &ids).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// Writes a start that has begun ([`WaitingMessages::begin_start`]). A stop of the program in the meantime undoes it.
-    fn record_start(&self, session: &str, ids: Vec<String>) -> Result<()> {
+    fn record_start(&self, session: &str, ids: &[String]) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
         }
-        let started = self.0.queue.start(&ids);
+        let started = self.0.queue.start(ids, Durability::Now);
         started.doing("recording that a turn begins")?;
-        let mut waiting = self.lock();
-        if waiting.is_halted {
-            drop(waiting);
-            return self.release(&ids);
-        }
-        if let Some(running) = waiting.running_in(session) {
-            running.counted.extend(ids);
-        }
-        Ok(())
+        let is_halted = self.change(|waiting| {
+            if let (false, Some(running)) = (waiting.is_halted, waiting.running_in(session)) {
+                running.counted += ids.len();
+            }
+            waiting.is_halted
+        });
+        if is_halted { self.release(ids) } else { Ok(()) }
+    }
+
+    fn release(&self, counted: &[String]) -> Result<()> {
+        let released = self.0.queue.halt(counted);
+        released.doing("recording that a turn was put off")
     }
 
     /// Returns the messages that join a running turn before its next request, with their start counted on disk. One that arrives
@@ -193,15 +198,11 @@ impl Inbox {
             }
             waiting = sync::wait(&self.0.changed, waiting, left);
         }
-        let more = waiting.take_more(session);
-        if let Some(running) = waiting.running_in(session) {
-            running.asking = Some(asking.clone());
-            running.join(&more);
-        }
+        let more = waiting.take_more(session, asking);
         // Under the same lock, so that a stop leaves each message either open or with its turn.
         let new = waiting.begin_start(session).unwrap_or_default();
         drop(waiting);
-        let started = self.record_start(session, new);
+        let started = self.record_start(session, &new);
         (more, started)
     }
 
@@ -214,7 +215,7 @@ impl Inbox {
     pub(crate) fn without_turn<T>(&self, session: &str, work: impl FnOnce() -> T) -> T {
         self.change_running(session, |running| running.waits = true);
         let done = work();
-        let is_full = |waiting: &mut WaitingMessages| waiting.turns() >= waiting.most_turns;
+        let is_full = |waiting: &mut WaitingMessages| !waiting.has_turn();
         let mut waiting = sync::wait_while(&self.0.changed, self.lock(), is_full);
         if let Some(running) = waiting.running_in(session) {
             running.waits = false;
@@ -227,7 +228,7 @@ impl Inbox {
     pub(crate) fn ask_user<T>(&self, session: &str, wait: impl FnOnce() -> T) -> T {
         let counted = self.change_running(session, |running| {
             running.asks = true;
-            std::mem::take(&mut running.counted)
+            running.take_counted()
         });
         // A mark that the disk does not take only counts a start too much.
         drop(self.release(&counted));
@@ -237,28 +238,19 @@ impl Inbox {
         answer
     }
 
-    /// Ends the work of a conversation: its thread returns. A start that is still counted is undone.
-    fn leave(&self, session: &str) -> Result<()> {
-        let counted = self.change(|waiting| waiting.leave(session));
-        self.release(&counted)
-    }
-
     /// Returns the ids of the messages of a running turn; further messages may have joined it.
     pub(crate) fn ids(&self, session: &str) -> Vec<String> {
-        self.change_running(session, |running| running.ids.clone())
+        self.change_running(session, |running| running.ids().collect())
     }
 
-    /// Forgets messages that are answered, and counts no start of them any more.
+    /// Forgets waiting messages that are answered.
     pub(crate) fn forget(&self, ids: &[String]) {
         self.change(|waiting| waiting.forget(ids));
     }
 
     /// Undoes the starts of running turns, because the program stops in good order; no turn begins any more.
     pub(crate) fn halt(&self) -> Result<()> {
-        let counted = self.change(|waiting| {
-            waiting.is_halted = true;
-            waiting.halt()
-        });
+        let counted = self.change(WaitingMessages::halt);
         self.release(&counted)
     }
 
@@ -283,7 +275,8 @@ impl Inbox {
         self.lock().turns()
     }
 
-    /// Begins work without a message, such as a turn of an HTTP client. The end of serving waits until the result is dropped.
+    /// Begins work without a message, such as a turn of an HTTP client. The end of serving and a restart wait until the result is
+    /// dropped.
     pub(crate) fn begin_other(&self) -> OtherWork {
         self.begin_task();
         OtherWork(self.clone())
@@ -324,12 +317,6 @@ impl Inbox {
         ended.doing("recording that a message was answered")
     }
 
-    /// Returns the message whose question has this id.
-    fn find_question(&self, id: &str) -> Result<Option<Inbound>> {
-        let has = |message: &Inbound| message.question.as_ref().is_some_and(|own| own.id == id);
-        Ok(self.all()?.into_iter().find(has))
-    }
-
     /// Changes the question of a message by `change`, which returns whether to write it to disk. Returns false if there is no
     /// such message, or nothing is changed.
     pub(crate) fn change_question(
@@ -346,7 +333,7 @@ impl Inbox {
             self.keep(&[message])?;
         }
         drop(changing);
-        self.change(|waiting| waiting.answers += 1);
+        self.change(|_| ());
         Ok(is_changed)
     }
 
@@ -354,49 +341,32 @@ impl Inbox {
     pub(crate) fn wait_for_answer(&self, id: &str, cancel: &Cancel, most: Duration) -> Result<()> {
         let until = Instant::now() + most;
         let inbox = self.clone();
-        let _wake = cancel.on_stop(move || inbox.change(|waiting| waiting.answers += 1));
+        let _wake = cancel.on_stop(move || inbox.change(|_| ()));
+        let is_open = |message: &Inbound| {
+            let question = message.question.as_ref();
+            question.is_some_and(|question| question.id == id && question.answer.is_none())
+        };
         loop {
-            let seen = self.lock().answers;
-            let question = self.find_question(id)?.and_then(|message| message.question);
+            let seen = self.lock().changes;
             let left = until.saturating_duration_since(Instant::now());
-            let is_open = question.is_some_and(|question| question.answer.is_none());
-            if !is_open || cancel.reason().is_some() || left.is_zero() {
+            if left.is_zero() || cancel.reason().is_some() || !self.all()?.iter().any(is_open) {
                 return Ok(());
             }
-            let is_same = |waiting: &mut WaitingMessages| waiting.answers == seen;
-            let waited = self
-                .0
-                .changed
-                .wait_timeout_while(self.lock(), left, is_same);
-            drop(waited);
+            let is_same = |waiting: &mut WaitingMessages| waiting.changes == seen;
+            let changed = &self.0.changed;
+            drop(changed.wait_timeout_while(self.lock(), left, is_same));
         }
     }
-
-    fn release(&self, counted: &[String]) -> Result<()> {
-        if counted.is_empty() {
-            return Ok(());
-        }
-        let released = self.0.queue.halt(counted);
-        released.doing("recording that a turn was put off")
-    }
-}
-
-/// What may begin now.
-pub(crate) enum Next {
-    Turn(Work),
-    /// A command that waits for no turn, and whether it has stopped one.
-    Apart(Box<Inbound>, bool, OtherWork),
 }
 
 /// Messages of a conversation that one turn or command answers; never empty. Dropping it lets the next work of the conversation
 /// begin, and undoes a start that is still counted.
 pub(crate) struct Work {
-    pub inbox: Inbox,
+    inbox: Inbox,
+    key: String,
     pub messages: Vec<Inbound>,
     /// Stops the turn.
     pub cancel: Cancel,
-    /// Title of a conversation that begins with it; empty for the text.
-    pub title: String,
 }
 
 impl Work {
@@ -407,8 +377,9 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
+        let counted = self.inbox.change(|waiting| waiting.leave(&self.key));
         // A mark that the disk does not take only counts a start too much.
-        drop(self.inbox.leave(&self.messages[0].session));
+        drop(self.inbox.release(&counted));
     }
 }
 
@@ -455,7 +426,6 @@ mod tests {
         Inbound {
             id: id.to_owned(),
             source: Source::Telegram(TelegramMessage {
-                bot: 7,
                 user: 42,
                 message: number,
                 ..TelegramMessage::default()
@@ -466,10 +436,7 @@ mod tests {
 
     /// Returns the next work.
     fn taken(inbox: &Inbox) -> Work {
-        let Some(Next::Turn(work)) = inbox.next() else {
-            panic!("no turn");
-        };
-        work
+        inbox.take().unwrap()
     }
 
     fn texts(messages: &[Inbound]) -> Vec<&str> {
@@ -485,7 +452,7 @@ mod tests {
         let inbox = inbox_in(&dir);
         assert!(inbox.add(written("7:10", 5, "hello")).unwrap());
         let work = taken(&inbox);
-        assert!(inbox.start("telegram_1").0);
+        assert!(inbox.start("telegram_1").unwrap());
         inbox.has_replied("telegram_1");
         assert!(inbox.add(written("7:11", 6, "you")).unwrap());
         assert!(!inbox.add(written("7:11", 6, "again")).unwrap());
@@ -511,7 +478,7 @@ mod tests {
         inbox.close();
         let refused = inbox.add(written("1", 1, "late")).unwrap_err();
         assert_eq!(refused.kind, Kind::Interrupted);
-        assert!(inbox.next().is_none());
+        assert!(inbox.take().is_none());
     }
 
     #[test]
@@ -527,21 +494,21 @@ mod tests {
     fn parts_are_waited_for_and_a_plain_message_is_not() {
         let begun = Instant::now();
         let later = |ms| begun + Duration::from_millis(ms);
-        let mut waiting = WaitingMessages::new(begun);
+        let mut waiting = WaitingMessages::default();
         let mut part = written("1", 1, "first");
         if let Source::Telegram(written) = &mut part.source {
             written.more_follows = true;
         }
         waiting.push(part, begun);
-        assert_eq!(waiting.next(begun).err(), Some(Some(later(1000))));
+        assert_eq!(waiting.take(begun, begun).err(), Some(Some(later(1000))));
         waiting.push(written("2", 2, "second"), later(300));
-        let Ok((messages, _)) = waiting.next(later(300)) else {
+        let Ok((_, messages, _)) = waiting.take(later(300), begun) else {
             panic!("no turn");
         };
         assert_eq!(texts(&messages), ["first", "second"]);
         waiting.leave("telegram_1");
         waiting.push(written("3", 3, "alone"), later(400));
-        assert!(waiting.next(later(400)).is_ok());
+        assert!(waiting.take(later(400), begun).is_ok());
     }
 
     #[test]
@@ -552,7 +519,7 @@ mod tests {
         let work = taken(&inbox);
         let begun = inbox.lock().begin_start("telegram_1").unwrap();
         inbox.halt().unwrap();
-        inbox.record_start("telegram_1", begun).unwrap();
+        inbox.record_start("telegram_1", &begun).unwrap();
         drop(work);
         assert_eq!(inbox.all().unwrap()[0].starts, 0);
     }
@@ -560,7 +527,7 @@ mod tests {
     #[test]
     fn a_stop_reaches_the_next_message_behind_a_report() {
         let begun = Instant::now();
-        let mut waiting = WaitingMessages::new(begun);
+        let mut waiting = WaitingMessages::default();
         let report = Inbound {
             source: Source::Task,
             ..written("1", 1, "report")
@@ -572,7 +539,11 @@ mod tests {
         waiting.push(report, begun);
         waiting.push(written("2", 2, "question"), begun);
         waiting.push(stop, begun).unwrap().stop();
-        let Ok((messages, cancel)) = waiting.next(begun) else {
+        let Ok((_, stop, _)) = waiting.take(begun, begun) else {
+            panic!("no command");
+        };
+        assert!(stop[0].has_stopped);
+        let Ok((_, messages, cancel)) = waiting.take(begun, begun) else {
             panic!("no turn");
         };
         assert_eq!(texts(&messages), ["question"]);
@@ -582,9 +553,9 @@ mod tests {
     #[test]
     fn a_part_that_a_turn_waits_with_can_be_edited() {
         let begun = Instant::now();
-        let mut waiting = WaitingMessages::new(begun);
+        let mut waiting = WaitingMessages::default();
         waiting.push(written("1", 1, "question"), begun);
-        assert!(waiting.next(begun).is_ok());
+        assert!(waiting.take(begun, begun).is_ok());
         let mut part = written("2", 2, "old");
         if let Source::Telegram(written) = &mut part.source {
             written.more_follows = true;
@@ -592,7 +563,10 @@ mod tests {
         waiting.push(part, begun);
         assert!(waiting.joining("telegram_1").1.is_some());
         assert!(waiting.edit(written("2:edit", 2, "new")).is_some());
-        assert_eq!(texts(&waiting.take_more("telegram_1")), ["new"]);
+        assert_eq!(
+            texts(&waiting.take_more("telegram_1", &Cancel::new(None))),
+            ["new"]
+        );
     }
 
     #[test]
@@ -601,7 +575,7 @@ mod tests {
         let inbox = inbox_in(&dir);
         inbox.add(written("1", 1, "one")).unwrap();
         let work = taken(&inbox);
-        assert!(inbox.start("telegram_1").0);
+        assert!(inbox.start("telegram_1").unwrap());
         inbox.add(written("2", 2, "two")).unwrap();
         inbox.halt().unwrap();
         let (more, _) = inbox.take_more("telegram_1", &Cancel::new(None));

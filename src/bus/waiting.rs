@@ -15,22 +15,23 @@ const NEXT_PART: Duration = Duration::from_secs(1);
 /// Maximum number of messages per turn. After a long absence hundreds may wait, too many for one turn.
 const MAX_JOINED: usize = 16;
 
+#[derive(Default)]
 pub(super) struct WaitingMessages {
-    by_session: BTreeMap<String, Conversation>,
-    /// Commands that wait for no turn, and whether each has stopped one.
-    pub apart: VecDeque<(Inbound, bool)>,
-    /// Number of tasks, turns of HTTP clients, commands and other work without a conversation.
+    /// By the key of the conversation. A command that waits for no turn has the key of its id.
+    by_key: BTreeMap<String, Conversation>,
+    /// Number of tasks, turns of HTTP clients and other work without a message.
     pub others: usize,
     /// Whether no further message is accepted.
     pub is_closed: bool,
     /// Whether no turn begins any more.
     pub is_halted: bool,
+    /// Number of turns that may run at the same time; 0 is like 1.
     pub most_turns: usize,
-    /// Counts changes of questions.
-    pub answers: u64,
-    created: Instant,
+    /// Counts all changes.
+    pub changes: u64,
 }
 
+#[derive(Default)]
 struct Conversation {
     waiting: VecDeque<(Instant, Inbound)>,
     running: Option<Running>,
@@ -40,14 +41,12 @@ struct Conversation {
 
 #[derive(Default)]
 pub(super) struct Running {
-    pub ids: Vec<String>,
-    /// Ids whose start is counted on disk.
-    pub counted: Vec<String>,
-    first: Inbound,
-    /// Numbers of the messages in their Telegram chat.
-    numbers: Vec<i64>,
+    /// Its messages, without their contents.
+    messages: Vec<Inbound>,
+    /// Number of the first of these messages whose start is counted on disk.
+    pub counted: usize,
     /// A message that arrives stops this, if the turn has no reply yet.
-    pub asking: Option<Cancel>,
+    asking: Option<Cancel>,
     pub has_replied: bool,
     /// Whether it waits for something slow, so that other turns may run.
     pub waits: bool,
@@ -55,54 +54,229 @@ pub(super) struct Running {
     pub asks: bool,
 }
 
-impl Running {
-    fn new(messages: &[Inbound]) -> Self {
-        let mut running = Self::default();
-        if let Some(first) = messages.first() {
-            running.first = Inbound {
-                text: String::new(),
-                media: Vec::new(),
-                ..first.clone()
-            };
+impl WaitingMessages {
+    /// Adds a message. Returns what to stop.
+    pub(super) fn push(&mut self, mut message: Inbound, now: Instant) -> Option<Cancel> {
+        let mut stopped = None;
+        let key = match message.command {
+            Some(Command::Stop) => {
+                stopped = self.stop(&message.session);
+                message.has_stopped = stopped.is_some();
+                message.id.clone()
+            }
+            Some(Command::Status | Command::Usage | Command::Help) => message.id.clone(),
+            _ => message.session.clone(),
+        };
+        let conversation = self.by_key.entry(key).or_default();
+        let is_new = message.command == Some(Command::New);
+        if let Some(running) = &mut conversation.running {
+            if running.is_of_turn() && is_new {
+                stopped = Some(conversation.cancel.clone());
+            } else if running.takes(&message) && !running.has_replied {
+                stopped = running.asking.take();
+            }
         }
-        running.join(messages);
-        running
+        if is_new {
+            // `/new` takes effect immediately; waiting messages are answered in the new conversation.
+            conversation.waiting.push_front((now, message));
+        } else {
+            conversation.waiting.push_back((now, message));
+        }
+        stopped
     }
 
-    pub(super) fn join(&mut self, messages: &[Inbound]) {
-        let ids = messages.iter().map(|message| message.id.clone());
-        self.ids.extend(ids);
-        self.numbers.extend(
-            messages
-                .iter()
-                .filter_map(|message| Some(message.written()?.message)),
-        );
+    /// Returns the cancel of the running turn, or of the next waiting one.
+    fn stop(&mut self, session: &str) -> Option<Cancel> {
+        let conversation = self.by_key.get_mut(session)?;
+        // The tasks of these reports are stopped, and a report must not take the stop of the next message.
+        let waiting = &mut conversation.waiting;
+        waiting.retain(|(_, message)| !matches!(message.source, Source::Task));
+        let is_running = conversation
+            .running
+            .as_ref()
+            .is_some_and(Running::is_of_turn);
+        let has_turn = is_running || waiting.iter().any(|(_, next)| next.command.is_none());
+        let stopped = has_turn.then(|| conversation.cancel.clone());
+        self.remove_ended();
+        stopped
     }
 
-    /// Whether it counts against the number of turns.
-    fn is_turn(&self) -> bool {
-        !self.waits && self.first.command.is_none()
+    /// Changes the text of a waiting message, and returns it. For a message of a running turn without a reply, returns `edited`
+    /// as a message of its own.
+    pub(super) fn edit(&mut self, mut edited: Inbound) -> Option<Inbound> {
+        let number = edited.number()?;
+        let conversation = self.by_key.get_mut(&edited.session)?;
+        for (_, message) in &mut conversation.waiting {
+            if message.number() == Some(number) && !message.has_begun {
+                message.text = edited.text;
+                return Some(message.clone());
+            }
+        }
+        let running = conversation.running.as_ref()?;
+        let mut messages = running.messages.iter();
+        let has_it = messages.any(|message| message.number() == Some(number));
+        edited.text = format!("[I edited my message. It now reads:]\n{}", edited.text);
+        (has_it && !running.has_replied && running.takes(&edited)).then_some(edited)
     }
 
-    /// Whether the turn can receive a later message. A turn that was interrupted by a crash gets no more.
-    fn takes(&self, next: &Inbound) -> bool {
-        let first = &self.first;
-        let users = first.written().zip(next.written());
-        let is_of_same_user = users.is_some_and(|(first, next)| first.user == next.user);
-        next.is_plain()
-            && first.starts == 0
-            && first.command.is_none()
-            && next.origin == first.origin
-            && is_of_same_user
-            && self.ids.len() < MAX_JOINED
+    /// Removes the messages of the next work of a program that runs since `created`, and returns them with their key and the cancel
+    /// of their turn. They are never empty; if there are several, all are plain messages of one chat.
+    ///
+    /// # Errors
+    /// Returns when the next work may begin, if only time is missing.
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        created: Instant,
+    ) -> Result<(String, Vec<Inbound>, Cancel), Option<Instant>> {
+        if self.is_halted {
+            return Err(None);
+        }
+        let mut first: Option<(Instant, String, usize)> = None;
+        let has_turn = self.has_turn();
+        let has_suspect = self
+            .running()
+            .any(|running| running.messages[0].starts > 0 && !running.waits);
+        for (key, conversation) in &self.by_key {
+            let Some((count, begin)) = conversation.next(created) else {
+                continue;
+            };
+            let message = &conversation.waiting[0].1;
+            // Unfinished turns run one at a time after a restart, so that the message that crashes the program is identified.
+            let may_run =
+                message.command.is_some() || (has_turn && !(has_suspect && message.starts > 0));
+            let is_earlier = first.as_ref().is_none_or(|(at, ..)| begin < *at);
+            if conversation.running.is_none() && may_run && is_earlier {
+                first = Some((begin, key.clone(), count));
+            }
+        }
+        let (begin, key, count) = first.ok_or(None)?;
+        if begin > now {
+            return Err(Some(begin));
+        }
+        let conversation = self.by_key.get_mut(&key).ok_or(None)?;
+        let messages = conversation.drain(count);
+        let mut running = Running::default();
+        running.join(&messages);
+        conversation.running = Some(running);
+        Ok((key, messages, conversation.cancel.clone()))
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Running> {
+        let conversations = self.by_key.values();
+        conversations.filter_map(|conversation| conversation.running.as_ref())
+    }
+
+    pub(super) fn running_in(&mut self, session: &str) -> Option<&mut Running> {
+        self.by_key.get_mut(session)?.running.as_mut()
+    }
+
+    /// Returns the number of running turns, without those that let others run.
+    pub(super) fn turns(&self) -> usize {
+        self.running()
+            .filter(|running| running.is_of_turn() && !running.waits)
+            .count()
+    }
+
+    /// Whether another turn may run.
+    pub(super) fn has_turn(&self) -> bool {
+        self.turns() < self.most_turns.max(1)
+    }
+
+    /// Returns the messages of a conversation's work whose start is not counted yet, unless the program is stopping.
+    pub(super) fn begin_start(&mut self, session: &str) -> Option<Vec<String>> {
+        if self.is_halted {
+            return None;
+        }
+        let running = self.running_in(session)?;
+        Some(running.ids().skip(running.counted).collect())
+    }
+
+    /// Returns how many waiting messages the running turn of a conversation can receive, and until when to wait for further
+    /// parts of the last one.
+    pub(super) fn joining(&self, session: &str) -> (usize, Option<Instant>) {
+        let conversation = self.by_key.get(session);
+        let Some((running, waiting)) =
+            conversation.and_then(|of| Some((of.running.as_ref()?, &of.waiting)))
+        else {
+            return (0, None);
+        };
+        let most = MAX_JOINED.saturating_sub(running.messages.len());
+        let joining = waiting.iter().take(most);
+        let count = joining.take_while(|(_, next)| running.takes(next)).count();
+        let until = match waiting.back() {
+            Some((arrived, last)) if count == waiting.len() && last.more_follows() => {
+                Some(*arrived + NEXT_PART)
+            }
+            _ => None,
+        };
+        (count, until)
+    }
+
+    /// Removes the messages that the running turn of a conversation can receive, and lets them join it. While the program stops
+    /// there are none: they remain open on disk for the next one.
+    pub(super) fn take_more(&mut self, session: &str, asking: &Cancel) -> Vec<Inbound> {
+        let (count, _) = self.joining(session);
+        let count = if self.is_halted { 0 } else { count };
+        let Some(conversation) = self.by_key.get_mut(session) else {
+            return Vec::new();
+        };
+        let more = conversation.drain(count);
+        if let Some(running) = &mut conversation.running {
+            running.join(&more);
+            running.asking = Some(asking.clone());
+        }
+        more
+    }
+
+    /// Ends the work of a conversation. Returns the messages whose start is still counted.
+    pub(super) fn leave(&mut self, key: &str) -> Vec<String> {
+        let Some(conversation) = self.by_key.get_mut(key) else {
+            return Vec::new();
+        };
+        let mut ended = conversation.running.take().unwrap_or_default();
+        if ended.is_of_turn() {
+            conversation.cancel = Cancel::new(None);
+        }
+        self.remove_ended();
+        ended.take_counted()
+    }
+
+    /// Forgets waiting messages that are answered.
+    pub(super) fn forget(&mut self, ids: &[String]) {
+        for conversation in self.by_key.values_mut() {
+            let waiting = &mut conversation.waiting;
+            waiting.retain(|(_, message)| !ids.contains(&message.id));
+        }
+        self.remove_ended();
+    }
+
+    /// Lets no turn begin any more. Returns the messages whose start is counted, and counts them no more.
+    pub(super) fn halt(&mut self) -> Vec<String> {
+        self.is_halted = true;
+        let conversations = self.by_key.values_mut();
+        let running = conversations.filter_map(|conversation| conversation.running.as_mut());
+        running.flat_map(Running::take_counted).collect()
+    }
+
+    fn remove_ended(&mut self) {
+        let is_open = |of: &Conversation| of.running.is_some() || !of.waiting.is_empty();
+        self.by_key.retain(|_, conversation| is_open(conversation));
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        let asks = |of: &Conversation| of.running.as_ref().is_some_and(|running| running.asks);
+        self.others == 0 && self.by_key.values().all(asks)
+    }
+
+    /// Whether serving has ended: no message comes any more, and all are answered or remain for the next program.
+    pub(super) fn is_over(&self) -> bool {
+        let is_empty = self.by_key.is_empty() || (self.is_halted && self.running().count() == 0);
+        self.is_closed && self.others == 0 && is_empty
     }
 }
 
 impl Conversation {
-    fn has_ended(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_none()
-    }
-
     /// Returns the number of the first messages that one turn answers, and when it may begin.
     fn next(&self, created: Instant) -> Option<(usize, Instant)> {
         let (arrived, first) = self.waiting.front()?;
@@ -125,244 +299,50 @@ impl Conversation {
         }
         Some((count, begin))
     }
+
+    fn drain(&mut self, count: usize) -> Vec<Inbound> {
+        let drained = self.waiting.drain(..count);
+        drained.map(|(_, message)| message).collect()
+    }
 }
 
-impl WaitingMessages {
-    pub(super) fn new(created: Instant) -> Self {
-        Self {
-            by_session: BTreeMap::new(),
-            apart: VecDeque::new(),
-            others: 0,
-            is_closed: false,
-            is_halted: false,
-            most_turns: 1,
-            answers: 0,
-            created,
-        }
+impl Running {
+    fn join(&mut self, messages: &[Inbound]) {
+        let joined = messages.iter().map(|message| Inbound {
+            text: String::new(),
+            media: Vec::new(),
+            ..message.clone()
+        });
+        self.messages.extend(joined);
     }
 
-    /// Adds a message. Returns what to stop.
-    pub(super) fn push(&mut self, message: Inbound, now: Instant) -> Option<Cancel> {
-        match message.command {
-            Some(Command::Stop) => {
-                let stopped = self.stop(&message.session);
-                self.apart.push_back((message, stopped.is_some()));
-                return stopped;
-            }
-            Some(Command::Status | Command::Usage | Command::Help) => {
-                self.apart.push_back((message, false));
-                return None;
-            }
-            _ => {}
-        }
-        let session = message.session.clone();
-        let conversation = self
-            .by_session
-            .entry(session)
-            .or_insert_with(|| Conversation {
-                waiting: VecDeque::new(),
-                running: None,
-                cancel: Cancel::new(None),
-            });
-        let running = conversation.running.as_mut();
-        let is_new = message.command == Some(Command::New);
-        let mut stopped = None;
-        if let Some(running) = running {
-            if running.first.command.is_none() && is_new {
-                stopped = Some(conversation.cancel.clone());
-            } else if running.takes(&message) && !running.has_replied {
-                stopped = running.asking.take();
-            }
-        }
-        if is_new {
-            // `/new` takes effect immediately; waiting messages are answered in the new conversation.
-            conversation.waiting.push_front((now, message));
-        } else {
-            conversation.waiting.push_back((now, message));
-        }
-        stopped
-    }
-
-    /// Returns the cancel of the running turn, or of the next waiting one.
-    fn stop(&mut self, session: &str) -> Option<Cancel> {
-        let conversation = self.by_session.get_mut(session)?;
-        // The tasks of these reports are stopped, and a report must not take the stop of the next message.
-        let waiting = &mut conversation.waiting;
-        waiting.retain(|(_, message)| !matches!(message.source, Source::Task));
-        let running = conversation.running.as_ref().map(|running| &running.first);
-        let waiting = conversation.waiting.iter().map(|(_, message)| message);
-        let has_turn = running
-            .into_iter()
-            .chain(waiting)
-            .any(|message| message.command.is_none());
-        let stopped = has_turn.then(|| conversation.cancel.clone());
-        self.by_session.retain(|_, of| !of.has_ended());
-        stopped
-    }
-
-    /// Changes the text of a waiting message, and returns it. For a message of a running turn without a reply, returns `edited`
-    /// as a message of its own.
-    pub(super) fn edit(&mut self, mut edited: Inbound) -> Option<Inbound> {
-        let number = edited.written()?.message;
-        let conversation = self.by_session.get_mut(&edited.session)?;
-        for (_, message) in &mut conversation.waiting {
-            let is_it = message.written().is_some_and(|own| own.message == number);
-            if is_it && !message.has_begun {
-                message.text = edited.text;
-                return Some(message.clone());
-            }
-        }
-        let running = conversation.running.as_ref()?;
-        let counts = running.numbers.contains(&number) && !running.has_replied;
-        edited.text = format!("[I edited my message. It now reads:]\n{}", edited.text);
-        (counts && running.takes(&edited)).then_some(edited)
-    }
-
-    /// Removes the messages of the next work, and returns them with the cancel of their turn. They are never empty; if there are
-    /// several, all are plain messages of one chat.
-    ///
-    /// # Errors
-    /// Returns when the next work may begin, if only time is missing.
-    pub(super) fn next(&mut self, now: Instant) -> Result<(Vec<Inbound>, Cancel), Option<Instant>> {
-        if self.is_halted {
-            return Err(None);
-        }
-        let mut first: Option<(Instant, String, usize)> = None;
-        let has_turn = self.turns() < self.most_turns;
-        let has_suspect = self
-            .running()
-            .any(|running| running.first.starts > 0 && !running.waits);
-        for (session, conversation) in &self.by_session {
-            let Some((count, begin)) = conversation.next(self.created) else {
-                continue;
-            };
-            let message = &conversation.waiting[0].1;
-            // Unfinished turns run one at a time after a restart, so that the message that crashes the program is identified.
-            let may_run =
-                message.command.is_some() || (has_turn && !(has_suspect && message.starts > 0));
-            let is_earlier = first.as_ref().is_none_or(|(at, ..)| begin < *at);
-            if conversation.running.is_none() && may_run && is_earlier {
-                first = Some((begin, session.clone(), count));
-            }
-        }
-        let (begin, session, count) = first.ok_or(None)?;
-        if begin > now {
-            return Err(Some(begin));
-        }
-        let conversation = self.by_session.get_mut(&session).ok_or(None)?;
-        let taken = conversation.waiting.drain(..count);
-        let messages: Vec<Inbound> = taken.map(|(_, message)| message).collect();
-        conversation.running = Some(Running::new(&messages));
-        Ok((messages, conversation.cancel.clone()))
-    }
-
-    fn running(&self) -> impl Iterator<Item = &Running> {
-        let conversations = self.by_session.values();
-        conversations.filter_map(|conversation| conversation.running.as_ref())
-    }
-
-    pub(super) fn running_in(&mut self, session: &str) -> Option<&mut Running> {
-        self.by_session.get_mut(session)?.running.as_mut()
-    }
-
-    pub(super) fn turns(&self) -> usize {
-        self.running().filter(|running| running.is_turn()).count()
-    }
-
-    /// Returns the messages of a conversation's work whose start is not counted yet, unless the program is stopping.
-    pub(super) fn begin_start(&mut self, session: &str) -> Option<Vec<String>> {
-        if self.is_halted {
-            return None;
-        }
-        let running = self.running_in(session)?;
-        let mut new = running.ids.clone();
-        new.retain(|id| !running.counted.contains(id));
-        Some(new)
-    }
-
-    /// Returns how many waiting messages the running turn of a conversation can receive, and until when to wait for further
-    /// parts of the last one.
-    pub(super) fn joining(&self, session: &str) -> (usize, Option<Instant>) {
-        let conversation = self.by_session.get(session);
-        let Some((running, waiting)) =
-            conversation.and_then(|of| Some((of.running.as_ref()?, &of.waiting)))
-        else {
-            return (0, None);
-        };
-        let most = MAX_JOINED.saturating_sub(running.ids.len());
-        let joining = waiting.iter().take(most);
-        let count = joining.take_while(|(_, next)| running.takes(next)).count();
-        let until = match waiting.back() {
-            Some((arrived, last)) if count == waiting.len() && last.more_follows() => {
-                Some(*arrived + NEXT_PART)
-            }
-            _ => None,
-        };
-        (count, until)
-    }
-
-    /// Removes the messages that the running turn of a conversation can receive. While the program stops there are none: they
-    /// remain open on disk for the next one.
-    pub(super) fn take_more(&mut self, session: &str) -> Vec<Inbound> {
-        let (count, _) = self.joining(session);
-        match self.by_session.get_mut(session) {
-            Some(conversation) if !self.is_halted => {
-                let taken = conversation.waiting.drain(..count);
-                taken.map(|(_, message)| message).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Ends the work of a conversation. Returns the messages whose start is still counted.
-    pub(super) fn leave(&mut self, session: &str) -> Vec<String> {
-        let Some(conversation) = self.by_session.get_mut(session) else {
-            return Vec::new();
-        };
-        let ended = conversation.running.take().unwrap_or_default();
-        if ended.first.command.is_none() {
-            conversation.cancel = Cancel::new(None);
-        }
-        if conversation.has_ended() {
-            self.by_session.remove(session);
-        }
-        ended.counted
-    }
-
-    /// Forgets ended messages, and counts no start of them any more.
-    pub(super) fn forget(&mut self, ids: &[String]) {
-        for conversation in self.by_session.values_mut() {
-            let waiting = &mut conversation.waiting;
-            waiting.retain(|(_, message)| !ids.contains(&message.id));
-            if let Some(running) = &mut conversation.running {
-                running.counted.retain(|id| !ids.contains(id));
-            }
-        }
-        self.by_session.retain(|_, of| !of.has_ended());
+    pub(super) fn ids(&self) -> impl Iterator<Item = String> {
+        self.messages.iter().map(|message| message.id.clone())
     }
 
     /// Returns the messages whose start is counted, and counts them no more.
-    pub(super) fn halt(&mut self) -> Vec<String> {
-        let conversations = self.by_session.values_mut();
-        let running = conversations.filter_map(|conversation| conversation.running.as_mut());
-        running
-            .flat_map(|running| std::mem::take(&mut running.counted))
-            .collect()
+    pub(super) fn take_counted(&mut self) -> Vec<String> {
+        let counted = self.ids().take(self.counted).collect();
+        self.counted = 0;
+        counted
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        let mut conversations = self.by_session.values();
-        let asks = |running: &Running| running.asks;
-        self.others == 0
-            && self.apart.is_empty()
-            && conversations.all(|conversation| conversation.running.as_ref().is_some_and(asks))
+    /// Whether it is a turn, and not a command.
+    fn is_of_turn(&self) -> bool {
+        let first = self.messages.first();
+        first.is_some_and(|first| first.command.is_none())
     }
 
-    /// Whether serving has ended: no message comes any more, and all are answered or remain for the next program.
-    pub(super) fn is_over(&self) -> bool {
-        let mut conversations = self.by_session.values();
-        self.is_closed
-            && self.others == 0
-            && conversations.all(|conversation| conversation.running.is_none() && self.is_halted)
+    /// Whether the turn can receive a later message. A turn that was interrupted by a crash gets no more.
+    fn takes(&self, next: &Inbound) -> bool {
+        let first = &self.messages[0];
+        let users = first.written().zip(next.written());
+        let is_of_same_user = users.is_some_and(|(first, next)| first.user == next.user);
+        next.is_plain()
+            && first.starts == 0
+            && first.command.is_none()
+            && next.origin == first.origin
+            && is_of_same_user
+            && self.messages.len() < MAX_JOINED
     }
 }

@@ -1,5 +1,6 @@
 //! Answers a message, from top to bottom: records its start, downloads its files, runs the turn, and stores the answer.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,8 @@ use super::run::note_title;
 use crate::agent::{Agent, ReceivedMessage, Request, Steering};
 use crate::bus::{Event, Inbound, Response, Source, TurnStop, Work};
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
+use crate::log::log_error;
 use crate::message::Media;
 use crate::outbox::{Item, Note};
 use crate::storage::queue::MAX_STARTS;
@@ -20,11 +22,10 @@ impl Dispatcher {
     /// Answers messages of a user together, a run of a job, the report of a background task, or a command.
     pub(super) fn answer(self: &Arc<Self>, mut work: Work) {
         if let Some(command) = work.first().command.clone() {
-            return self.command_in_turn(&work, &command);
+            return self.answer_command(&work, &command);
         }
-        if self.refuse_command(&work) || self.gives_up_job(work.first()) || self.skip_crasher(&work)
-        {
-            return;
+        if let Some(why) = self.refusal(&work) {
+            return self.reply(work.first(), &why);
         }
         let mut budget = None;
         if let Source::Task = work.first().source {
@@ -41,23 +42,22 @@ impl Dispatcher {
         if let Source::Job(_) = work.first().source {
             return self.answer_job(&mut work);
         }
-        let (response, mut text) = match self.handler.agent() {
-            Ok(agent) => {
-                let own = || agent.budget(&work.first().session, &work.first().origin.channel);
-                let budget = budget.unwrap_or_else(own);
-                let session = work.first().session.clone();
-                let (messages, cancel) = (&mut work.messages, &work.cancel);
-                let fetched = self.fetch(&session, messages, cancel, &budget);
-                // If the program is stopping by now, the message remains open, and its start was undone.
-                if self.cancel.reason().is_some() {
-                    return;
-                }
-                match fetched {
-                    Ok(()) => self.run(&mut work, &agent, &budget),
-                    Err(e) => failed(&work.first().session, e),
-                }
+        let session = work.first().session.clone();
+        let asked = self.handler.agent().and_then(|agent| {
+            let own = || agent.budget(&session, &work.first().origin.channel);
+            let budget = budget.unwrap_or_else(own);
+            self.fetch(&session, &mut work.messages, &work.cancel, &budget)?;
+            self.run(&mut work, &agent, &budget, "")
+        });
+        let (response, mut text) = match asked {
+            // The message remains open, and its start was undone.
+            Err(_) if self.cancel.reason().is_some() => return,
+            Err(e) => {
+                let response = Response::failed(&session, e);
+                let text = final_text(&response);
+                (response, text)
             }
-            Err(e) => failed(&work.first().session, e),
+            Ok(ended) => ended,
         };
         let (first, has_failed) = (work.first(), response.stop == TurnStop::Error);
         if matches!(first.source, Source::Task) && has_failed && response.output.is_empty() {
@@ -70,34 +70,30 @@ impl Dispatcher {
     /// Counts the start of a conversation's work on disk. A full disk does not prevent the answer. Returns false if the program
     /// is stopping.
     pub(super) fn start(&self, first: &Inbound) -> bool {
-        let (has_started, counted) = self.inbox.start(&first.session);
-        self.show_failure(&first.origin, counted);
-        has_started
+        let started = self.inbox.start(&first.session);
+        started.unwrap_or_else(|e| {
+            self.show(&first.origin, Event::Notice(e.message));
+            true
+        })
     }
 
-    /// Rejects an unknown command in a chat, which the model would mistake for a question.
-    fn refuse_command(&self, work: &Work) -> bool {
+    /// Returns why the model is not asked, if so, without the text of a message that has crashed the program, which might crash it
+    /// again.
+    fn refusal(&self, work: &Work) -> Option<String> {
         let first = work.first();
-        let is_written = first.written().is_some();
-        if !is_written || work.messages.len() > 1 || !first.text.starts_with('/') {
-            return false;
+        if let Source::Job(run) = &first.source {
+            return self.give_up_job(first, run);
         }
-        let Some(name) = self.handler.unknown_command(&first.text) else {
-            return false;
-        };
-        let text = format!("There is no command /{name}; /help lists them.");
-        self.reply(first, &text);
-        true
-    }
-
-    /// Skips a message that has crashed the program three times, without its text, which might crash it again.
-    fn skip_crasher(&self, work: &Work) -> bool {
-        let is_skipped = work.first().starts >= MAX_STARTS;
-        if is_skipped {
-            let text = "I crashed three times on this message, so I skipped it.";
-            self.reply(work.first(), text);
+        if first.starts >= MAX_STARTS {
+            return Some("I crashed three times on this message, so I skipped it.".to_owned());
         }
-        is_skipped
+        // The model would mistake an unknown command in a chat for a question.
+        let is_alone = first.written().is_some() && work.messages.len() == 1;
+        if !is_alone || !first.text.starts_with('/') {
+            return None;
+        }
+        let name = self.handler.unknown_command(&first.text)?;
+        Some(format!("There is no command /{name}; /help lists them."))
     }
 
     /// Downloads the files of messages, which may take minutes. Transcribing recordings may cost money. Returns an error if no
@@ -124,19 +120,27 @@ impl Dispatcher {
         })
     }
 
-    /// Runs the turn. Also returns the text that ends it in a chat.
+    /// Runs the turn, under a title for the conversation if it is not empty. Also returns the text that ends it in a chat.
+    ///
+    /// # Errors
+    /// Returns an error if the program is stopping; the messages then remain open.
     pub(super) fn run(
         self: &Arc<Self>,
         work: &mut Work,
         agent: &Agent,
         budget: &Arc<Budget>,
-    ) -> (Response, String) {
+        title: &str,
+    ) -> Result<(Response, String)> {
+        // A download or a check may have taken long.
+        if self.cancel.reason().is_some() {
+            return Err(Error::new(Kind::Interrupted, "the program is stopping"));
+        }
         let (text, media) = joined(&mut work.messages);
         let first = work.first();
         let (origin, session) = (&first.origin, &first.session);
         let request = Request {
             media,
-            title: work.title.clone(),
+            title: title.to_owned(),
             origin: origin.clone(),
             ids: work
                 .messages
@@ -161,7 +165,7 @@ impl Dispatcher {
                 self.inbox.has_replied(session);
             }
             if let (Some(chats), Event::Progress(text)) = (self.chats_of(origin), &event) {
-                chats.post(&origin.chat, text.trim(), &[]);
+                chats.post(&origin.chat, text.trim());
             }
             self.show(origin, event);
         });
@@ -174,7 +178,7 @@ impl Dispatcher {
         } else {
             final_text(&response)
         };
-        (response, text)
+        Ok((response, text))
     }
 
     /// Lets the message's turn receive later messages of its chat.
@@ -202,11 +206,20 @@ impl Dispatcher {
         let mut answered = self.inbox.ids(&first.session);
         answered.extend_from_slice(&response.answered);
         let is_job = matches!(first.source, Source::Job(_));
-        let title = is_job.then(|| note_title(&first.source));
+        let note = Note {
+            title: &note_title(&first.source),
+            from: &first.session,
+            text,
+        };
         if let Some(chats) = self.chats_of(&first.origin) {
             chats.end_activity(&first.origin.chat);
         }
-        let is_kept = self.end_with(first, text, &answered, title.as_deref());
+        let is_kept = self.end(
+            first,
+            Item::text("", text),
+            &answered,
+            is_job.then_some(&note),
+        );
         self.show(&first.origin, Event::Done(Box::new(response)));
         if let Source::Task = first.source {
             // A report whose answer is not on disk is answered again after a restart.
@@ -217,37 +230,36 @@ impl Dispatcher {
         }
     }
 
-    /// Finishes messages with a text for their chat, if there are both, in one write. A full disk does not prevent the text.
-    /// Returns whether it is on disk.
-    fn end_with(&self, first: &Inbound, text: &str, ids: &[String], title: Option<&str>) -> bool {
-        let is_kept = if let (Some(to), false) = (&first.reply_to, text.is_empty()) {
-            let note = title.map(|title| Note {
-                title,
-                from: &first.session,
-                text,
-            });
-            let item = Item::text(to, text);
-            let is_kept = self.post(&item, ids, note.as_ref());
-            if let (false, Some(chats)) = (is_kept, &self.bot) {
-                chats.sender.send_unrecorded(item, ids);
-            }
-            is_kept
+    /// Ends messages with an item for the chat of the first, if it has a chat and the item a text, in one write. A full disk does
+    /// not prevent the text. Returns whether this is on disk.
+    pub(super) fn end(
+        &self,
+        first: &Inbound,
+        mut item: Item,
+        ids: &[String],
+        note: Option<&Note>,
+    ) -> bool {
+        item.to = first.reply_to.clone().unwrap_or_default();
+        let is_sent = !item.to.is_empty() && !item.text.is_empty();
+        let ended = if is_sent {
+            self.outbox.post(&item, ids, note).map(drop)
         } else {
-            let ended = self.inbox.finish(ids);
-            let is_kept = ended.is_ok();
-            self.show_failure(&first.origin, ended);
-            is_kept
+            self.inbox.finish(ids)
         };
+        let is_kept = log_error(&self.log, ended).is_some();
+        if let (true, false, Some(chats)) = (is_sent, is_kept, &self.bot) {
+            chats.sender.send_unrecorded(item, ids);
+        }
         self.inbox.forget(ids);
         is_kept
     }
 
-    /// Replies to a message that needs no turn, and finishes it.
+    /// Replies to a message that needs no turn, and ends it.
     pub(super) fn reply(&self, message: &Inbound, text: &str) {
         if message.reply_to.is_none() && !text.is_empty() {
             self.show(&message.origin, Event::Notice(text.to_owned()));
         }
-        self.end_with(message, text, std::slice::from_ref(&message.id), None);
+        self.end(message, Item::text("", text), from_ref(&message.id), None);
     }
 }
 
@@ -259,13 +271,6 @@ fn joined(messages: &mut [Inbound]) -> (String, Vec<Media>) {
         media.append(&mut message.media);
     }
     (texts.join("\n\n"), media)
-}
-
-/// Returns the end of a turn that could not begin, and its text.
-fn failed(session: &str, e: Error) -> (Response, String) {
-    let response = Response::failed(session, e);
-    let text = final_text(&response);
-    (response, text)
 }
 
 /// Returns the text that ends a turn in its chat.

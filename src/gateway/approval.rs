@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Dispatcher;
-use crate::agent::{Confirm, Decision};
-use crate::bus::{Answer, Event, Inbound, Question};
+use crate::agent::Confirm;
+use crate::bus::{Decision, Event, Inbound, Question};
 use crate::cancel::Cancel;
 use crate::telegram::Chats;
 use crate::text::{clip, fence};
@@ -52,23 +52,12 @@ impl Dispatcher {
             only_no: !is_whole,
             ..Question::default()
         };
-        let Inbound {
-            id,
-            session,
-            origin,
-            ..
-        } = &asker.first;
-        asker.chats.end_activity(&origin.chat);
-        let answer = self
-            .inbox
-            .ask_user(session, || asker.chats.ask(id, question, &asker.cancel));
-        self.show(origin, Event::TurnStarted);
-        match answer {
-            Answer::Yes => Decision::Yes,
-            Answer::Always => Decision::Always,
-            Answer::No => Decision::No,
-            Answer::None => Decision::Unanswered,
-        }
+        let (first, chats) = (&asker.first, &asker.chats);
+        chats.end_activity(&first.origin.chat);
+        let ask = || chats.ask(&first.id, question, &asker.cancel);
+        let answer = self.inbox.ask_user(&first.session, ask);
+        self.show(&first.origin, Event::TurnStarted);
+        answer
     }
 }
 

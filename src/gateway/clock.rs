@@ -8,12 +8,13 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
+use super::Dispatcher;
+use super::monitor::Owner;
 use super::run::{now, run_message};
 use crate::access;
-use crate::bus::{Inbound, Inbox};
-use crate::cancel::Cancel;
+use crate::bus::Inbound;
 use crate::cron::schedule::EARLIEST;
-use crate::cron::{DueRun, Job, Jobs, heartbeat};
+use crate::cron::{DueRun, Job, heartbeat};
 use crate::error::{Context, Result};
 use crate::log::{Level, Logger, log_error};
 use crate::paths::Home;
@@ -29,20 +30,16 @@ const RETRY: i64 = 60_000;
 
 /// Adds due jobs and heartbeats.
 pub(crate) struct Clock {
-    /// The jobs, if they run.
-    pub jobs: Option<Jobs>,
-    pub home: Home,
+    pub dispatcher: Arc<Dispatcher>,
+    /// Whether jobs run.
+    pub runs_jobs: bool,
     /// The built-in job, if heartbeats are enabled.
     pub heartbeat: Option<Job>,
-    /// Time in milliseconds after which a run is missed.
-    pub grace: i64,
     pub zone: Zone,
     /// Retention time of unnamed conversations; zero is unlimited.
     pub keep: Duration,
-    pub cancel: Cancel,
     pub log: Logger,
-    /// Logs an error, and notifies the owner of the bot.
-    pub report: Arc<dyn Fn(&str) + Send + Sync>,
+    pub owner: Owner,
     /// Wakes the clock when the jobs or the time may have changed.
     pub wake: SyncSender<()>,
     pub changed: Receiver<()>,
@@ -50,14 +47,14 @@ pub(crate) struct Clock {
 
 impl Clock {
     /// Starts the clock's thread.
-    pub(crate) fn start(self, inbox: Inbox) -> Result<()> {
+    pub(crate) fn start(self) -> Result<()> {
         let wake = self.wake.clone();
-        let stop = self.cancel.on_stop(move || {
+        let stop = self.dispatcher.cancel.on_stop(move || {
             // If the channel is full, a wake-up is already pending.
             let _full = wake.try_send(());
         });
         let work = move || {
-            self.run(&inbox);
+            self.run();
             drop(stop);
         };
         let thread = Builder::new().spawn(work);
@@ -66,13 +63,17 @@ impl Clock {
 
     /// Whether the configuration needs the clock.
     pub(crate) fn has_work(&self) -> bool {
-        self.jobs.is_some() || self.heartbeat.is_some() || !self.keep.is_zero()
+        self.runs_jobs || self.heartbeat.is_some() || !self.keep.is_zero()
     }
 
-    fn run(self, inbox: &Inbox) {
+    fn home(&self) -> &Home {
+        &self.dispatcher.outbox.home
+    }
+
+    fn run(self) {
         let (mut was_set, mut beat_at, mut removed_at) = (true, None, None);
         let mut problems = Vec::new();
-        while self.cancel.reason().is_none() {
+        while self.dispatcher.cancel.reason().is_none() {
             let now = now();
             let is_set = now >= EARLIEST;
             if is_set != was_set {
@@ -91,8 +92,8 @@ impl Clock {
                     self.remove_expired();
                     removed_at = Some(now);
                 }
-                let job_at = self.tick(now, inbox, &mut problems);
-                beat_at = self.beat(now, beat_at, inbox);
+                let job_at = self.tick(now, &mut problems);
+                beat_at = self.beat(now, beat_at);
                 next = [job_at, beat_at].into_iter().flatten().min();
             }
             let left =
@@ -107,42 +108,45 @@ impl Clock {
     /// Removes old, unused conversations of jobs and questions.
     fn remove_expired(&self) {
         if !self.keep.is_zero() {
-            let removed = archive::remove_expired(&self.home, self.keep, SystemTime::now());
+            let removed = archive::remove_expired(self.home(), self.keep, SystemTime::now());
             log_error(&self.log, removed.doing("removing old conversations"));
         }
     }
 
     /// Adds due runs, and returns the time of the next check. Reports new problems; `known` are those of the last check.
-    fn tick(&self, now: i64, inbox: &Inbox, known: &mut Vec<String>) -> Option<i64> {
-        let jobs = self.jobs.as_ref()?;
-        let start = |due: &DueRun| self.add(run_message(&self.home, due)?, inbox);
-        let ticked = jobs.tick(now, self.grace, &start);
+    fn tick(&self, now: i64, known: &mut Vec<String>) -> Option<i64> {
+        if !self.runs_jobs {
+            return None;
+        }
+        let runner = self.dispatcher.runner.as_ref()?;
+        let start = |due: &DueRun| self.add(run_message(self.home(), due)?);
+        let ticked = runner.jobs.tick(now, runner.grace, &start);
         let (next, problems) = ticked.unwrap_or_else(|e| (Some(now + RETRY), vec![e.message]));
         for problem in problems.iter().filter(|problem| !known.contains(problem)) {
-            (self.report)(problem);
+            self.owner.report(problem);
         }
         *known = problems;
         next
     }
 
-    fn add(&self, message: Inbound, inbox: &Inbox) -> Result<()> {
-        match inbox.add(message) {
+    fn add(&self, message: Inbound) -> Result<()> {
+        match self.dispatcher.inbox.add(message) {
             // The next start adds the run again.
-            Err(_) if self.cancel.reason().is_some() => Ok(()),
+            Err(_) if self.dispatcher.cancel.reason().is_some() => Ok(()),
             added => added.map(drop).doing("starting a job"),
         }
     }
 
     /// Adds a heartbeat if the time `beat_at` has passed, and returns the time of the next heartbeat.
-    fn beat(&self, now: i64, beat_at: Option<i64>, inbox: &Inbox) -> Option<i64> {
+    fn beat(&self, now: i64, beat_at: Option<i64>) -> Option<i64> {
         let job = self.heartbeat.as_ref()?;
         if let Some(due) = beat_at.filter(|at| *at <= now) {
-            let file = access::read_untrusted(&self.home.agent(), "HEARTBEAT.md");
+            let file = access::read_untrusted(&self.home().agent(), "HEARTBEAT.md");
             let file = log_error(&self.log, file.doing("reading agent/")).flatten();
             if let Some(text) = file.and_then(|file| heartbeat::question(&file)) {
                 let job = job.clone();
-                let message = run_message(&self.home, &DueRun { job, due });
-                let add = |message| self.add(Inbound { text, ..message }, inbox);
+                let message = run_message(self.home(), &DueRun { job, due });
+                let add = |message| self.add(Inbound { text, ..message });
                 log_error(&self.log, message.and_then(add));
             }
         }

@@ -2,32 +2,12 @@
 
 use super::Dispatcher;
 use crate::bus::{Command, Inbound, Work};
-use crate::outbox::{Button, Item};
-use crate::telegram::MODEL_BUTTON;
-
-/// Maximum number of models with a button; any other name can be typed.
-const MAX_MODELS: usize = 20;
-/// Maximum size of a button's data, in bytes (Bot API, `callback_data`).
-const MAX_DATA: usize = 64;
-
-/// The reply to a command.
-pub(crate) struct CommandReply {
-    pub text: String,
-    /// Models for a menu of buttons.
-    pub models: Vec<String>,
-}
-
-impl From<String> for CommandReply {
-    fn from(text: String) -> Self {
-        let models = Vec::new();
-        Self { text, models }
-    }
-}
+use crate::outbox::Item;
 
 impl Dispatcher {
-    /// Runs a command in its place among the messages of its conversation, but not again after a crash, because the first run
-    /// may have succeeded.
-    pub(super) fn command_in_turn(&self, work: &Work, command: &Command) {
+    /// Runs a command. One that changes the conversation does not run again after a crash, because the first run may have
+    /// succeeded.
+    pub(super) fn answer_command(&self, work: &Work, command: &Command) {
         let message = work.first();
         if message.starts > 0 {
             let name = match command {
@@ -38,26 +18,20 @@ impl Dispatcher {
             let text = format!("I was interrupted. Send {name} again if you still need it.");
             return self.reply(message, &text);
         }
-        if self.start(message) {
-            self.run_command(message, command);
-        }
-    }
-
-    /// Runs a command that waits for no turn. `/stop` may have stopped one.
-    pub(super) fn command_apart(&self, message: &Inbound, has_stopped: bool) {
-        match &message.command {
-            Some(Command::Stop) => {
+        match command {
+            Command::Stop => {
                 let text = match self.stop_tasks(message) {
                     // The end of the turn reports the stop.
-                    0 if has_stopped => String::new(),
+                    0 if message.has_stopped => String::new(),
                     0 => "There is nothing to stop.".to_owned(),
                     count => stopped_tasks(count),
                 };
                 self.reply(message, &text);
                 self.show_tasks(&message.origin, &message.session);
             }
-            Some(command) => self.run_command(message, command),
-            None => {}
+            Command::Status | Command::Usage | Command::Help => self.run_command(message, command),
+            _ if self.start(message) => self.run_command(message, command),
+            _ => {}
         }
     }
 
@@ -80,7 +54,7 @@ impl Dispatcher {
                 Some(hint) => format!("{}\nhint: {hint}", e.message),
                 None => e.message,
             };
-            text.into()
+            Item::text("", &text)
         });
         if stopped > 0 {
             reply.text.push('\n');
@@ -92,32 +66,8 @@ impl Dispatcher {
             let more = format!("\nturns running: {turns}\nbackground tasks: {tasks}");
             reply.text.push_str(&more);
         }
-        match &message.reply_to {
-            Some(to) if !reply.models.is_empty() => {
-                let item = Item {
-                    buttons: model_buttons(reply.models),
-                    ..Item::text(to, &reply.text)
-                };
-                let ids = std::slice::from_ref(&message.id);
-                self.post(&item, ids, None);
-                self.inbox.forget(ids);
-            }
-            _ => self.reply(message, &reply.text),
-        }
+        self.end(message, reply, std::slice::from_ref(&message.id), None);
     }
-}
-
-/// Returns a button for each of the first models.
-fn model_buttons(models: Vec<String>) -> Vec<Vec<Button>> {
-    let button = |name: String| {
-        let data = format!("{MODEL_BUTTON}{name}");
-        (data.len() <= MAX_DATA).then(|| vec![Button { text: name, data }])
-    };
-    models
-        .into_iter()
-        .filter_map(button)
-        .take(MAX_MODELS)
-        .collect()
 }
 
 fn stopped_tasks(count: usize) -> String {

@@ -6,12 +6,13 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use super::Dispatcher;
+use super::monitor::Owner;
 use crate::agent::{Agent, Request};
 use crate::bus::{Event, Origin, Response};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::http_api::{self, ChatRequest, EndpointSettings, Refusal};
-use crate::log::{Level, Log};
+use crate::log::Level;
 use crate::message::{Message, ToolCall, User};
 use crate::paths::{fresh_key, session_name};
 use crate::provider::Sampling;
@@ -26,64 +27,54 @@ const CHANNEL: &str = "http";
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The endpoint of a gateway.
-pub(crate) struct HttpEndpoint {
-    pub settings: EndpointSettings,
-    pub dispatcher: Arc<Dispatcher>,
-    pub cancel: Cancel,
-    pub log: Log,
-    /// Logs an error, and notifies the bot's owner.
-    pub report: Arc<dyn Fn(&str) + Send + Sync>,
-}
-
-impl HttpEndpoint {
-    /// Serves in a thread, which ends with `cancel`.
-    pub(crate) fn start(self) -> Result<JoinHandle<()>> {
-        if let Some(warning) = self.settings.warning() {
-            self.log.sink("http")(Level::Warn, &warning);
-        }
-        let serve = move || {
-            if let Some(listener) = self.listen() {
-                self.serve(listener);
-            }
+/// Serves the endpoint of a gateway in a thread, which ends with the gateway.
+pub(super) fn start(
+    dispatcher: Arc<Dispatcher>,
+    settings: EndpointSettings,
+    owner: Owner,
+) -> Result<JoinHandle<()>> {
+    let log = owner.log.sink("http");
+    if let Some(warning) = settings.warning() {
+        log(Level::Warn, &warning);
+    }
+    let work = move || {
+        let cancel = dispatcher.cancel.clone();
+        let Some(listener) = listen(&settings, &owner, &cancel) else {
+            return;
         };
-        Builder::new().spawn(serve).doing("starting a thread")
-    }
-
-    /// Retries while the address is in use; the other channels work meanwhile. Returns `None` if the program ends first.
-    fn listen(&self) -> Option<TcpListener> {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match self.settings.bind() {
-                Ok(listener) => return Some(listener),
-                Err(e) if pause == FIRST_PAUSE => {
-                    let text = format!("the HTTP endpoint cannot start, and is tried again: {e}");
-                    (self.report)(&text);
-                }
-                Err(_) => {}
-            }
-            self.cancel.sleep(paced(pause)).ok()?;
-            pause = LONGEST_PAUSE.min(pause * 2);
-        }
-    }
-
-    fn serve(self, listener: TcpListener) {
-        let log = self.log.sink("http");
         // The port is assigned if 0 was configured.
-        let address = listener.local_addr().unwrap_or(self.settings.listen);
+        let address = listener.local_addr().unwrap_or(settings.listen);
         log(Level::Info, &format!("listening at http://{address}/v1"));
-        let (dispatcher, models) = (self.dispatcher, self.settings.models.clone());
+        let models = settings.models.clone();
         let endpoint = http_api::Endpoint {
-            settings: self.settings,
+            settings,
             turn: Box::new(move |request, cancel, sink| {
                 dispatcher.answer_request(request, &models, cancel, sink)
             }),
-            cancel: self.cancel,
+            cancel,
             log,
         };
         if let Err(e) = http_api::serve(listener, endpoint) {
-            (self.report)(&format!("the HTTP endpoint has ended: {e}"));
+            owner.report(&format!("the HTTP endpoint has ended: {e}"));
         }
+    };
+    Builder::new().spawn(work).doing("starting a thread")
+}
+
+/// Retries while the address is in use; the other channels work meanwhile. Returns `None` if the program ends first.
+fn listen(settings: &EndpointSettings, owner: &Owner, cancel: &Cancel) -> Option<TcpListener> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match settings.bind() {
+            Ok(listener) => return Some(listener),
+            Err(e) if pause == FIRST_PAUSE => {
+                let text = format!("the HTTP endpoint cannot start, and is tried again: {e}");
+                owner.report(&text);
+            }
+            Err(_) => {}
+        }
+        cancel.sleep(paced(pause)).ok()?;
+        pause = LONGEST_PAUSE.min(pause * 2);
     }
 }
 

@@ -4,18 +4,23 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use super::Handler;
-use super::commands::CommandReply;
 use crate::agent::Agent;
 use crate::app::{App, Flags, StoredConversation, local_time, skills};
 use crate::bus::Command;
 use crate::error::{Error, Result};
 use crate::mcp::Keeper;
+use crate::outbox::{Button, Item};
 use crate::provider::catalog;
 use crate::session::Session;
 use crate::sync;
-use crate::telegram;
+use crate::telegram::{self, MODEL_BUTTON};
 use crate::text::clip;
 use crate::usage;
+
+/// Maximum number of models with a button; any other name can be typed.
+const MAX_MODELS: usize = 20;
+/// Maximum size of a button's data, in bytes (Bot API, `callback_data`).
+const MAX_DATA: usize = 64;
 
 /// The agent of a home's configuration.
 pub(super) struct HomeAgent {
@@ -58,10 +63,12 @@ impl HomeAgent {
         StoredConversation { app, key, memory }
     }
 
-    /// Names the current model, and lists the configured models and those that their providers offer.
-    fn offer_models(&self, session: &str) -> Result<CommandReply> {
-        let mut models = self.models();
-        for name in catalog::names(self.app.loaded()?) {
+    /// Names the current model, and offers the configured models and those that their providers offer, as buttons.
+    fn offer_models(&self, session: &str) -> Result<Item> {
+        let loaded = self.app.loaded()?;
+        let names = loaded.config.names().into_iter();
+        let mut models: Vec<String> = names.map(str::to_owned).collect();
+        for name in catalog::names(loaded) {
             if !models.contains(&name) {
                 models.push(name);
             }
@@ -72,14 +79,11 @@ impl HomeAgent {
             "`{model}` answers here. To change that, press a button, or type any other name after `/model`, such as `/model \
              PROVIDER/MODEL`."
         );
-        Ok(CommandReply { text, models })
-    }
-
-    /// Names of the models to choose from.
-    fn models(&self) -> Vec<String> {
-        let loaded = self.app.loaded().into_iter();
-        let names = loaded.flat_map(|loaded| loaded.config.names());
-        names.map(str::to_owned).collect()
+        let buttons = models.into_iter().filter_map(model_button);
+        Ok(Item {
+            buttons: buttons.take(MAX_MODELS).collect(),
+            ..Item::text("", &text)
+        })
     }
 
     fn change_model(&self, session: &str, name: &str) -> Result<String> {
@@ -120,6 +124,12 @@ impl HomeAgent {
     }
 }
 
+/// Returns the row of a model's button, unless its name is too long for one.
+fn model_button(name: String) -> Option<Vec<Button>> {
+    let data = format!("{MODEL_BUTTON}{name}");
+    (data.len() <= MAX_DATA).then(|| vec![Button { text: name, data }])
+}
+
 /// Capitalizes the first letter.
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
@@ -142,7 +152,7 @@ impl Handler for HomeAgent {
         skills(self.app.loaded().ok()?).unknown_command(message)
     }
 
-    fn command(&self, command: &Command, session: &str) -> Result<CommandReply> {
+    fn command(&self, command: &Command, session: &str) -> Result<Item> {
         let text = match command {
             Command::New => {
                 self.conversation(session).reset()?;
@@ -159,6 +169,6 @@ impl Handler for HomeAgent {
             Command::Help => telegram::help(),
             Command::Stop => String::new(),
         };
-        Ok(text.into())
+        Ok(Item::text("", &text))
     }
 }

@@ -24,14 +24,14 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use crate::agent::{Agent, Tasks};
-use crate::bus::{Channel, Command, Event, Inbox, Next, Origin, Outbound};
+use crate::bus::{Channel, Command, Event, Inbox, Origin, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
-use crate::log::{Logger, log_error};
-use crate::outbox::{Item, Note, Outbox};
+use crate::log::{Level, Logger};
+use crate::outbox::{Item, Outbox};
+use crate::sync;
 use crate::telegram::{self, Chats};
 pub(crate) use checks::check_command;
-use commands::CommandReply;
 use run::JobRunner;
 pub use serving::serve;
 pub(crate) use start::run;
@@ -49,8 +49,8 @@ pub(crate) trait Handler: Send + Sync {
         None
     }
 
-    /// Runs a command other than [`Command::Stop`], and returns the reply.
-    fn command(&self, command: &Command, session: &str) -> Result<CommandReply>;
+    /// Runs a command other than [`Command::Stop`], and returns the reply, without its destination.
+    fn command(&self, command: &Command, session: &str) -> Result<Item>;
 }
 
 /// Answers the messages of a home.
@@ -73,35 +73,22 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     /// Answers the messages of the inbox until it is closed and all turns and tasks have ended.
     pub(crate) fn serve(self: &Arc<Self>) {
-        while let Some(next) = self.inbox.next() {
-            match next {
-                Next::Turn(work) => self.on_thread(move |own| own.answer(work)),
-                Next::Apart(message, has_stopped, running) => self.on_thread(move |own| {
-                    own.command_apart(&message, has_stopped);
-                    drop(running);
-                }),
-            }
-        }
-    }
-
-    /// Runs work on a new thread. Blocks until one can be started.
-    fn on_thread(self: &Arc<Self>, work: impl FnOnce(&Arc<Self>) + Send + 'static) {
-        // A closure that no thread takes is dropped, so the thread gets it by a slot.
-        let slot = Arc::new(Mutex::new(Some(work)));
-        loop {
-            let (own, slot) = (self.clone(), slot.clone());
-            let run = move || {
-                let work = crate::sync::lock(&slot).take();
-                if let Some(work) = work {
-                    work(&own);
+        while let Some(work) = self.inbox.take() {
+            // If no thread can be started, its closure is dropped, but not the work.
+            let slot = Arc::new(Mutex::new(Some(work)));
+            loop {
+                let (own, slot) = (self.clone(), slot.clone());
+                let answer = move || {
+                    let work = sync::lock(&slot).take();
+                    work.into_iter().for_each(|work| own.answer(work));
+                };
+                let started = Builder::new().name("worker".to_owned()).spawn(answer);
+                match started.doing("starting a thread") {
+                    Ok(_) => break,
+                    Err(e) => (self.log)(Level::Error, &e.message),
                 }
-            };
-            let started = Builder::new().name("worker".to_owned()).spawn(run);
-            match started.doing("starting a thread") {
-                Ok(_) => return,
-                Err(e) => (self.log)(crate::log::Level::Error, &e.message),
+                thread::sleep(THREAD_RETRY);
             }
-            thread::sleep(THREAD_RETRY);
         }
     }
 
@@ -112,11 +99,6 @@ impl Dispatcher {
         } else {
             None
         }
-    }
-
-    /// Posts a message and finishes the messages that it answers, in one write. Returns whether this is on disk.
-    fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> bool {
-        log_error(&self.log, self.outbox.post(item, ends, note)).is_some()
     }
 
     /// Logs an event, and shows it in its channel.

@@ -1,20 +1,26 @@
 //! Monitors the running gateway: ends it on a signal, restarts it when config.json has changed, and updates the status file
 //! after each poll. A change by a command is noticed at once, and one by hand at the next poll, or when updates arrive.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime};
 
+use super::start::GatewaySetup;
+use crate::app::App;
 use crate::app::status;
-use crate::bus::Inbox;
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::log::{Level, Log};
+use crate::notify;
+use crate::outbox::Outbox;
 use crate::paths::Home;
+use crate::secret::Secret;
 use crate::sync;
 use crate::sys;
-use crate::telegram::PollEvent;
+use crate::telegram::{Chats, PollEvent};
 use crate::test_speed::paced;
 use crate::text::to_single_line;
 
@@ -81,18 +87,40 @@ pub(crate) fn stamp(home: &Home) -> ConfigStamp {
     Some((meta.modified().ok()?, meta.len()))
 }
 
+/// The log, and the owner of the bot, if there is one.
+#[derive(Clone)]
+pub(super) struct Owner {
+    pub chats: Option<Arc<Chats>>,
+    pub log: Log,
+}
+
+impl Owner {
+    /// Sends a warning to the owner's chat.
+    pub(super) fn tell(&self, text: &str) {
+        if let Some((chats, owner)) = self.chats.as_ref().and_then(|c| Some((c, c.sender.owner?))) {
+            chats.post(&owner.to_string(), &format!("⚠️ {text}"));
+        }
+    }
+
+    /// Logs an error, and notifies the owner.
+    pub(super) fn report(&self, text: &str) {
+        self.log.write(Level::Error, text);
+        self.tell(text);
+    }
+}
+
 pub(crate) struct Monitor {
-    pub home: Home,
-    /// Checks that a gateway can start with the current config.json. Asks Telegram, so it may take long.
-    pub prove: Box<dyn Fn() -> Result<()> + Send + Sync>,
+    pub app: Arc<App>,
+    /// The token and the address in use.
+    pub token: Option<Secret>,
+    pub listen: Option<SocketAddr>,
     /// Version of config.json in use. Locked during a check, so that a second one waits for the result; a signal never does.
     pub seen: Mutex<ConfigStamp>,
-    pub inbox: Inbox,
+    pub outbox: Outbox,
     pub shutdown: Arc<Shutdown>,
-    pub wake: Arc<dyn Fn() + Send + Sync>,
-    pub log: Log,
-    /// Logs an error, and notifies the bot's owner.
-    pub report: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Wakes the clock.
+    pub clock: SyncSender<()>,
+    pub owner: Owner,
 }
 
 impl Monitor {
@@ -100,30 +128,32 @@ impl Monitor {
     pub(crate) fn handle(self: &Arc<Self>, event: PollEvent) -> bool {
         let now = SystemTime::now();
         match event {
-            PollEvent::Serving(name) => self.record(status::serves_as(&self.home, name)),
-            PollEvent::Polled => self.record(status::polls(&self.home, None, now)),
+            PollEvent::Serving(name) => self.record(status::serves_as(&self.app.home, name)),
+            PollEvent::Polled => self.record(status::polls(&self.app.home, None, now)),
             PollEvent::Failing(why) => {
                 let why = to_single_line(why, 300);
-                self.record(status::polls(&self.home, Some(&why), now));
+                self.record(status::polls(&self.app.home, Some(&why), now));
             }
             PollEvent::Arrived | PollEvent::Waiting => {}
         }
         if event != PollEvent::Arrived {
-            (self.wake)();
+            // Jobs or the clock may have changed, or messages been posted. A full channel already contains a wake-up.
+            let _full = self.clock.try_send(());
+            self.outbox.wake();
         }
         self.check_config();
-        self.shutdown.restart.load(Ordering::SeqCst) && self.inbox.is_idle()
+        self.shutdown.restart.load(Ordering::SeqCst) && self.outbox.inbox().is_idle()
     }
 
     /// Restarts the gateway if config.json has changed.
     fn check_config(self: &Arc<Self>) {
         let mut seen = sync::lock(&self.seen);
-        let stamp = stamp(&self.home);
+        let stamp = stamp(&self.app.home);
         if stamp != *seen {
             *seen = stamp;
             // If a thread could not start, the next check tries again.
             if let Err(e) = self.restart() {
-                self.log.write(Level::Error, &e.message);
+                self.owner.log.write(Level::Error, &e.message);
                 *seen = None;
             }
         }
@@ -131,14 +161,17 @@ impl Monitor {
 
     /// Restarts the gateway if it can start with the new configuration.
     fn restart(self: &Arc<Self>) -> Result<()> {
-        let (proven, shutdown) = ((self.prove)(), &self.shutdown);
+        // Asks Telegram, so it may take long.
+        let setup = GatewaySetup::check(self.app.reread());
+        let proven = setup.and_then(|setup| setup.check_channels(self));
+        let shutdown = &self.shutdown;
         if shutdown.cancel.reason().is_some() {
             return Ok(());
         }
         let is_planned = shutdown.restart.swap(proven.is_ok(), Ordering::SeqCst);
         if let Err(e) = proven {
             let why = e.message;
-            (self.report)(&format!(
+            self.owner.report(&format!(
                 "config.json is invalid; keeping the previous settings: {why}"
             ));
             return Ok(());
@@ -148,15 +181,15 @@ impl Monitor {
         }
         let own = self.clone();
         let restart = move || {
-            own.log
-                .write(Level::Info, "config.json has changed: restarting");
+            let text = "config.json has changed: restarting";
+            own.owner.log.write(Level::Info, text);
             let is_planned = || own.shutdown.restart.load(Ordering::SeqCst);
             while is_planned() {
-                own.inbox.wait_until_idle();
+                own.outbox.inbox().wait_until_idle();
                 // The turns may have taken long, and the file may have been changed again.
                 own.check_config();
                 // A turn may have begun during the check.
-                if is_planned() && own.inbox.is_idle() {
+                if is_planned() && own.outbox.inbox().is_idle() {
                     own.shutdown.stop();
                 }
             }
@@ -172,20 +205,37 @@ impl Monitor {
     pub(crate) fn record(&self, written: Result<()>) {
         if let Err(e) = written {
             let text = format!("writing the status file: {e}");
-            self.log.write(Level::Error, &text);
+            self.owner.log.write(Level::Error, &text);
         }
     }
-}
 
-/// Calls back at intervals, in place of a poller.
-pub(crate) fn tick(monitor: Arc<Monitor>, cancel: Cancel) -> Result<()> {
-    let work = move || {
-        while cancel.sleep(paced(PAUSE)).is_ok() {
-            monitor.handle(PollEvent::Waiting);
-        }
-    };
-    Builder::new()
-        .spawn(work)
-        .map(drop)
-        .doing("starting a thread")
+    /// Checks at intervals, in place of a poller.
+    pub(super) fn tick(self: Arc<Self>) -> Result<()> {
+        let work = move || {
+            while self.shutdown.cancel.sleep(paced(PAUSE)).is_ok() {
+                self.handle(PollEvent::Waiting);
+            }
+        };
+        let thread = Builder::new().spawn(work);
+        thread.map(drop).doing("starting a thread")
+    }
+
+    /// Forwards signals of other programs of this home: a new job, a message to send, or a changed setting.
+    pub(super) fn listen(self: Arc<Self>) {
+        let listener = match notify::bind(&self.app.home) {
+            Ok(listener) => listener,
+            Err(e) => {
+                let text = format!(
+                    "other programs cannot wake the gateway, so new jobs may start up to an hour late, and their messages and \
+                     changed settings wait for the next poll: {e}"
+                );
+                return self.owner.log.write(Level::Warn, &text);
+            }
+        };
+        drop(Builder::new().spawn(move || {
+            while listener.wait().is_ok() {
+                self.handle(PollEvent::Waiting);
+            }
+        }));
+    }
 }

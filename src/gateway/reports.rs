@@ -43,17 +43,14 @@ impl Dispatcher {
     /// Posts the report of an earlier program's task to its chat, without a model: otherwise each restart could exceed the
     /// task's limit of requests.
     pub(super) fn pass_on(&self, report: &Inbound) {
-        let text = clip(&report.text, MAX_POSTED);
-        let Some(to) = &report.reply_to else {
-            return self.reply(report, text);
-        };
+        let item = Item::text("", clip(&report.text, MAX_POSTED));
         let note = Note {
             title: "This was sent to the chat",
             from: "",
             text: &report.text,
         };
         let ids = std::slice::from_ref(&report.id);
-        self.post(&Item::text(to, text), ids, Some(&note));
+        self.end(report, item, ids, Some(&note));
     }
 }
 

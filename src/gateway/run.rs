@@ -201,11 +201,9 @@ pub(crate) fn note_title(source: &Source) -> String {
 }
 
 impl Dispatcher {
-    /// Ends the run of a job that crashed the program or is too late. Returns whether it did.
-    pub(super) fn gives_up_job(&self, message: &Inbound) -> bool {
-        let (Source::Job(run), Some(runner)) = (&message.source, &self.runner) else {
-            return false;
-        };
+    /// Ends the run of a job that crashed the program or is too late, and returns the text for its chat.
+    pub(super) fn give_up_job(&self, message: &Inbound, run: &JobRun) -> Option<String> {
+        let runner = self.runner.as_ref()?;
         let is_late = |since: i64, grace: i64| now().saturating_sub(since) > grace;
         let (status, what) = match message.has_begun {
             _ if message.starts >= MAX_STARTS => {
@@ -219,15 +217,14 @@ impl Dispatcher {
                 // Its gateway has ended, or other work took the time.
                 (RunStatus::Skipped, "was missed: it could not start in time")
             }
-            _ => return false,
+            _ => return None,
         };
         let text = format!("The job “{}” {what}.", run.name);
         if message.reply_to.is_some() {
             (self.log)(Level::Warn, &text);
         }
         log_error(&self.log, runner.jobs.finish(run, status, what));
-        self.reply(message, &text);
-        true
+        Some(text)
     }
 
     /// Runs a job and posts its answer. If the program is ending, the message stays open.
@@ -236,14 +233,10 @@ impl Dispatcher {
             return;
         };
         let ended = runner.run_job(message.clone(), &self.cancel, |asked, title| {
-            // A check may have taken long.
-            if self.cancel.reason().is_some() {
-                return Err(Error::new(Kind::Interrupted, "the program is ending"));
-            }
             let agent = self.handler.agent()?;
             let budget = agent.budget(&asked.session, &asked.origin.channel);
-            (work.messages, work.title) = (vec![asked], title.to_owned());
-            Ok(self.run(work, &agent, &budget).0)
+            work.messages = vec![asked];
+            Ok(self.run(work, &agent, &budget, title)?.0)
         });
         match ended {
             Ok(JobEnd::Asked(response, text)) => self.finish(work, *response, &text),

@@ -6,7 +6,6 @@ use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use super::commands::CommandReply;
 use super::deliver::deliver;
 use super::reports::Reports;
 use super::{Dispatcher, Handler};
@@ -16,7 +15,7 @@ use crate::bus::{Channel, Command, Inbound, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind as ErrorKind, Result, contained};
 use crate::log::Logger;
-use crate::outbox::Outbox;
+use crate::outbox::{Item, Outbox};
 use crate::paths::Home;
 use crate::storage::Lock;
 use crate::telegram;
@@ -115,9 +114,7 @@ impl Dispatcher {
     pub(super) fn take_left(&self, left: Vec<Inbound>) {
         let is_report = |message: &Inbound| matches!(message.source, Source::Task);
         let (reports, messages): (Vec<_>, Vec<_>) = left.into_iter().partition(is_report);
-        for report in &reports {
-            self.pass_on(report);
-        }
+        reports.iter().for_each(|report| self.pass_on(report));
         self.inbox.push(messages);
     }
 
@@ -177,16 +174,17 @@ impl Handler for OneAgent {
         Ok(self.0.clone())
     }
 
-    fn command(&self, command: &Command, session: &str) -> Result<CommandReply> {
+    fn command(&self, command: &Command, session: &str) -> Result<Item> {
         let agent = &self.0;
         match command {
             Command::New => {
                 agent.reset(session)?;
-                Ok("This is a new conversation.".to_owned().into())
+                Ok(Item::text("", "This is a new conversation."))
             }
             Command::Status => {
                 let (models, window) = (agent.models_for(session)?, agent.window_use(session)?);
-                Ok(format!("`{}`\ncontext: {window}", models.first()).into())
+                let text = format!("`{}`\ncontext: {window}", models.first());
+                Ok(Item::text("", &text))
             }
             _ => Err(Error::failed("this command does not exist here")),
         }

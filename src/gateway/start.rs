@@ -1,26 +1,25 @@
 //! The gateway: Telegram, scheduled jobs, background tasks, and their supervision.
 
-use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::net::TcpListener;
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
 use super::clock::Clock;
-use super::endpoint::HttpEndpoint;
 use super::handler::HomeAgent;
-use super::monitor::{self, ConfigStamp, Monitor, Shutdown};
+use super::monitor::{self, ConfigStamp, Monitor, Owner, Shutdown};
 use super::reports::Reports;
 use super::run::JobRunner;
 use super::serving::lock;
-use super::{Dispatcher, Handler};
+use super::{Dispatcher, Handler, endpoint};
 use crate::agent::Tasks;
 use crate::app::bot::{self, Bot};
 use crate::app::status;
 use crate::app::{App, Flags, local_time, make_workspace, media};
-use crate::bus::{Channel, Command, Inbound, Inbox, Source};
+use crate::bus::{Channel, Inbound, Inbox, Source};
 use crate::cancel::Cancel;
 use crate::config::edit;
 use crate::config::{Loaded, keys};
@@ -116,10 +115,10 @@ impl GatewaySetup {
 
     /// Checks settings that differ from the running gateway and could prevent a channel from serving: a token that Telegram
     /// refuses, or an address in use.
-    fn check_channels(&self, current: &Current) -> Result<()> {
+    pub(super) fn check_channels(&self, current: &Monitor) -> Result<()> {
         match &self.bot {
             Some(bot) if Some(&bot.settings.token) != current.token.as_ref() => {
-                bot.check_token(&current.cancel.with_timeout(CHECK_TIME))?;
+                bot.check_token(&current.shutdown.cancel.with_timeout(CHECK_TIME))?;
             }
             _ => {}
         }
@@ -185,34 +184,31 @@ fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Re
         Some(bot) => Some(chats(&setup.app, bot, &outbox, &cancel)?),
         None => None,
     };
-    let tell_owner = owner_teller(bot.as_ref());
-    let report = reporter(log, tell_owner.clone());
+    let owner = Owner {
+        chats: bot.clone(),
+        log,
+    };
+    let told = owner.clone();
     let keeper = Keeper {
         cancel: cancel.clone(),
         log,
-        tell_owner,
+        tell_owner: Arc::new(move |text| told.tell(text)),
     };
     setup.agent.begin(keeper)?;
     let handler: Arc<dyn Handler> = Arc::new(setup.agent);
     let (change, changed) = sync_channel(1);
-    let wake = wake(change.clone(), outbox.clone());
-    let current = Current {
-        cancel: cancel.clone(),
+    let monitor = Arc::new(Monitor {
+        app: setup.app.clone(),
         token: setup.bot.as_ref().map(|bot| bot.settings.token.clone()),
         listen: setup.http.as_ref().map(|http| http.listen),
-    };
-    let monitor = Arc::new(Monitor {
-        home: home.clone(),
-        prove: prove(&loaded, current),
         seen: Mutex::new(seen),
-        inbox: inbox.clone(),
+        outbox: outbox.clone(),
         shutdown: shutdown.clone(),
-        wake,
-        log,
-        report: report.clone(),
+        clock: change.clone(),
+        owner: owner.clone(),
     });
     monitor.record(status::begin(home, SystemTime::now()));
-    listen(home, monitor.clone(), log);
+    monitor.clone().listen();
     let mut channels: Vec<Arc<dyn Channel>> = Vec::new();
     if let (Some(configured), Some(bot)) = (&setup.bot, &bot) {
         let settings = configured.channel_settings();
@@ -221,23 +217,10 @@ fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Re
     } else {
         let text = "Telegram is disabled; running scheduled jobs and the heartbeat";
         log.write(Level::Info, text);
-        monitor::tick(monitor, cancel.clone())?;
+        monitor.tick()?;
     }
     let jobs = Jobs::new(home.clone(), &loaded.env).with_messages(inbox.clone());
     let runner = JobRunner::new(jobs, &loaded);
-    let clock = Clock {
-        jobs: config.cron.enabled.then(|| runner.jobs.clone()),
-        home: home.clone(),
-        heartbeat: setup.heartbeat,
-        grace: runner.grace,
-        zone: Zone::local(&loaded.env).unwrap_or_else(|_| Zone::utc()),
-        keep: Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600)),
-        cancel: cancel.clone(),
-        log: log.sink("jobs"),
-        report: report.clone(),
-        wake: change,
-        changed,
-    };
     let dispatcher = Arc::new_cyclic(|own| Dispatcher {
         handler,
         inbox: inbox.clone(),
@@ -255,20 +238,24 @@ fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Re
         log_error(&halting, halted.halt());
     });
     dispatcher.take_left(left(&inbox, setup.bot.as_ref(), log)?);
+    let clock = Clock {
+        dispatcher: dispatcher.clone(),
+        runs_jobs: config.cron.enabled,
+        heartbeat: setup.heartbeat,
+        zone: Zone::local(&loaded.env).unwrap_or_else(|_| Zone::utc()),
+        keep: Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600)),
+        log: log.sink("jobs"),
+        owner: owner.clone(),
+        wake: change,
+        changed,
+    };
     if clock.has_work() {
-        clock.start(inbox)?;
+        clock.start()?;
     }
-    let mut endpoint = None;
-    if let Some(settings) = setup.http {
-        let http = HttpEndpoint {
-            settings,
-            dispatcher: dispatcher.clone(),
-            cancel: cancel.clone(),
-            log,
-            report,
-        };
-        endpoint = Some(http.start()?);
-    }
+    let endpoint = match setup.http {
+        Some(settings) => Some(endpoint::start(dispatcher.clone(), settings, owner)?),
+        None => None,
+    };
     let served = dispatcher.serve_channels(&cancel);
     endpoint.map(JoinHandle::join);
     dispatcher.outbox.wait(SEND_GRACE);
@@ -281,15 +268,11 @@ fn left(inbox: &Inbox, bot: Option<&Bot>, log: Log) -> Result<Vec<Inbound>> {
     let (mut left, mut ended) = (Vec::new(), Vec::new());
     for message in inbox.all()? {
         match &message.source {
-            // That bot may be configured again later.
-            Source::Telegram(written) if bot.is_none_or(|bot| bot.id() != written.bot) => {}
+            // A bot may be configured again later.
+            Source::Telegram(_) if bot.is_none() => {}
             Source::Telegram(written) if !allowed.contains(&written.user) => {
                 let text = "dropped a message from a user who is no longer in allow_from";
                 log.sink("telegram")(Level::Info, text);
-                ended.push(message.id);
-            }
-            // Nothing is left to stop.
-            Source::Telegram(_) if message.command == Some(Command::Stop) => {
                 ended.push(message.id);
             }
             // A program with this channel may serve this home again.
@@ -308,32 +291,6 @@ fn log(loaded: &Loaded) -> Log {
     Log::new(log.level, log.json, journal)
 }
 
-/// Returns what wakes the scheduler, after a change of jobs or of the system clock, and delivers the messages in the outbox.
-fn wake(clock: SyncSender<()>, outbox: Outbox) -> Arc<dyn Fn() + Send + Sync> {
-    Arc::new(move || {
-        // A full channel already contains a wake-up.
-        let _full = clock.try_send(());
-        outbox.wake();
-    })
-}
-
-/// Settings of the running gateway's channels.
-struct Current {
-    /// Ends a check of others.
-    cancel: Cancel,
-    token: Option<Secret>,
-    listen: Option<SocketAddr>,
-}
-
-/// Returns a check that a gateway with the current config.json could start and serve its channels.
-fn prove(loaded: &Loaded, current: Current) -> Box<dyn Fn() -> Result<()> + Send + Sync> {
-    let (home, env) = (loaded.home.clone(), loaded.env.clone());
-    Box::new(move || {
-        let setup = GatewaySetup::check(App::new(home.clone(), env.clone()))?;
-        setup.check_channels(&current)
-    })
-}
-
 /// Admits users by adding their ids to config.json. The monitor then applies the change.
 fn admission(loaded: &Loaded) -> Box<Admit> {
     let (home, env) = (loaded.home.clone(), loaded.env.clone());
@@ -349,46 +306,6 @@ fn admission(loaded: &Loaded) -> Box<Admit> {
         });
         edited.map(drop)
     })
-}
-
-/// Sends warnings to the owner's chat, if there is a bot.
-fn owner_teller(chats: Option<&Arc<Chats>>) -> Arc<dyn Fn(&str) + Send + Sync> {
-    let chats = chats.cloned();
-    Arc::new(move |text| {
-        if let Some((chats, owner)) = chats.as_ref().and_then(|c| Some((c, c.sender.owner?))) {
-            chats.post(&owner.to_string(), &format!("⚠️ {text}"), &[]);
-        }
-    })
-}
-
-/// Logs an error, and notifies the owner of the bot.
-fn reporter(
-    log: Log,
-    tell_owner: Arc<dyn Fn(&str) + Send + Sync>,
-) -> Arc<dyn Fn(&str) + Send + Sync> {
-    Arc::new(move |text| {
-        log.write(Level::Error, text);
-        tell_owner(text);
-    })
-}
-
-/// Forwards signals of other programs of this home: a new job, a message to send, or a changed setting.
-fn listen(home: &Home, monitor: Arc<Monitor>, log: Log) {
-    let listener = match notify::bind(home) {
-        Ok(listener) => listener,
-        Err(e) => {
-            let text = format!(
-                "other programs cannot wake the gateway, so new jobs may start up to an hour late, and their messages and \
-                 changed settings wait for the next poll: {e}"
-            );
-            return log.write(Level::Warn, &text);
-        }
-    };
-    drop(Builder::new().spawn(move || {
-        while listener.wait().is_ok() {
-            monitor.handle(PollEvent::Waiting);
-        }
-    }));
 }
 
 fn chats(app: &App, bot: &Bot, outbox: &Outbox, cancel: &Cancel) -> Result<Arc<Chats>> {

@@ -180,14 +180,9 @@ impl Queue {
         self.append(&lines, Durability::Now)
     }
 
-    /// Counts a start of these items. On disk when this returns.
-    pub(crate) fn start(&self, ids: &[String]) -> Result<()> {
-        self.append(&[json!({"start": ids})], Durability::Now)
-    }
-
-    /// Like [`Queue::start`], but a power cut may lose the mark.
-    pub(crate) fn start_later(&self, ids: &[String]) -> Result<()> {
-        self.append(&[json!({"start": ids})], Durability::Later)
+    /// Counts a start of these items.
+    pub(crate) fn start(&self, ids: &[String], durability: Durability) -> Result<()> {
+        self.append(&[json!({"start": ids})], durability)
     }
 
     /// Undoes the last start of those items that are not done.

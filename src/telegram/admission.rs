@@ -54,7 +54,7 @@ impl Chats {
             buttons: vec![buttons.to_vec()],
             ..Item::text(&format!("{CHANNEL}:{owner}"), &text)
         };
-        self.sender.post(&item, &[], None);
+        self.sender.post(&item);
     }
 
     /// Handles a press of these buttons, and returns the text to show; `None` for other buttons.
@@ -96,7 +96,7 @@ impl Chats {
             edits: press.message,
             ..Item::text(&format!("{CHANNEL}:{}", press.chat), &text)
         };
-        self.sender.post(&item, &[], None);
+        self.sender.post(&item);
         Some(String::new())
     }
 
@@ -105,7 +105,7 @@ impl Chats {
         let admitted = self.admission.get().map(|admit| admit(user));
         match admitted {
             Some(Ok(())) => {
-                self.post(&user.to_string(), "You may write to me now.", &[]);
+                self.post(&user.to_string(), "You may write to me now.");
                 format!("{user} may write to me now.")
             }
             Some(Err(e)) => format!("⚠️ {user} could not be let in: {}", e.message),

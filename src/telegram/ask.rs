@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::CHANNEL;
 use super::chats::Chats;
 use super::update::{IncomingMessage, Press};
-use crate::bus::{Answer, Inbound, Inbox, Question};
+use crate::bus::{Decision, Inbound, Inbox, Question};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::Result;
 use crate::outbox::{Button, Item};
@@ -21,13 +21,13 @@ const ANSWER_TIME: Duration = Duration::from_secs(3600);
 pub(crate) const MODEL_BUTTON: &str = "m:";
 
 /// The buttons: label, prefix of the button data, answer, and what a press shows.
-const BUTTONS: [(&str, &str, Answer, &str); 3] = [
-    ("Yes", "y", Answer::Yes, "Allowed."),
-    ("No", "n", Answer::No, "Not allowed."),
+const BUTTONS: [(&str, &str, Decision, &str); 3] = [
+    ("Yes", "y", Decision::Yes, "Allowed."),
+    ("No", "n", Decision::No, "Not allowed."),
     (
         "Always allow this tool here",
         "a",
-        Answer::Always,
+        Decision::Always,
         "Always allowed in this conversation.",
     ),
 ];
@@ -36,7 +36,7 @@ const OVER: &str = "This question is closed.";
 
 /// Returns the message of a question.
 fn item(question: &Question) -> Item {
-    let button = |(shown, data, ..): &(&str, &str, Answer, &str)| Button {
+    let button = |(shown, data, ..): &(&str, &str, Decision, &str)| Button {
         text: (*shown).to_owned(),
         data: format!("{data}:{}", question.id),
     };
@@ -79,7 +79,7 @@ pub(super) fn record_message(inbox: &Inbox, id: &str, message: i64) -> Result<()
 
 /// Records that a question could not be sent.
 pub(super) fn record_failure(inbox: &Inbox, id: &str) -> Result<()> {
-    let record = |question: &mut Question| question.answer.replace(Answer::None).is_none();
+    let record = |question: &mut Question| question.answer.replace(Decision::Unanswered).is_none();
     change(inbox, id, record).map(drop)
 }
 
@@ -100,7 +100,7 @@ fn press_answer(inbox: &Inbox, press: &Press) -> Result<&'static str> {
         // After a crash the message may exist twice, both copies with buttons.
         let is_here = press.chat == question.owner.to_string();
         let is_open = question.answer.is_none() && !left(question).is_zero();
-        let is_offered = *answer == Answer::No || !question.only_no;
+        let is_offered = *answer == Decision::No || !question.only_no;
         if is_here && is_open && is_offered {
             (question.message, question.answer) = (press.message, Some(*answer));
             return true;
@@ -111,13 +111,13 @@ fn press_answer(inbox: &Inbox, press: &Press) -> Result<&'static str> {
 }
 
 /// Returns the answer to a question that is waited for no longer, and its words.
-fn decision(question: &Question, cancel: &Cancel) -> (Answer, &'static str) {
-    let answer = question.answer.unwrap_or(Answer::None);
+fn decision(question: &Question, cancel: &Cancel) -> (Decision, &'static str) {
+    let answer = question.answer.unwrap_or(Decision::Unanswered);
     let words = match (question.answer, cancel.reason()) {
-        (Some(Answer::Yes), _) => "✅ Allowed.",
-        (Some(Answer::Always), _) => "✅ Allowed, always in this conversation.",
-        (Some(Answer::No), _) => "❌ Not allowed.",
-        (Some(Answer::None), _) => "❌ Not allowed: the question could not be sent.",
+        (Some(Decision::Yes), _) => "✅ Allowed.",
+        (Some(Decision::Always), _) => "✅ Allowed, always in this conversation.",
+        (Some(Decision::No), _) => "❌ Not allowed.",
+        (Some(Decision::Unanswered), _) => "❌ Not allowed: the question could not be sent.",
         (None, Some(CancelReason::Stopped)) => "❌ Not allowed: the turn was stopped.",
         (None, _) => "❌ Not allowed: no answer within an hour.",
     };
@@ -127,13 +127,13 @@ fn decision(question: &Question, cancel: &Cancel) -> (Answer, &'static str) {
 impl Chats {
     /// Asks the owner about a call of the turn of message `id`, and waits for the answer. A resumed turn waits for its earlier
     /// question.
-    pub(crate) fn ask(&self, id: &str, question: Question, cancel: &Cancel) -> Answer {
+    pub(crate) fn ask(&self, id: &str, question: Question, cancel: &Cancel) -> Decision {
         let answer = self.ask_and_wait(id, question, cancel);
         self.sender.is_ok("asking the owner", &answer);
-        answer.unwrap_or(Answer::None)
+        answer.unwrap_or(Decision::Unanswered)
     }
 
-    fn ask_and_wait(&self, id: &str, question: Question, cancel: &Cancel) -> Result<Answer> {
+    fn ask_and_wait(&self, id: &str, question: Question, cancel: &Cancel) -> Result<Decision> {
         let inbox = self.sender.outbox.inbox();
         let question = self.begin_question(id, question)?;
         inbox.wait_for_answer(&question.id, cancel, left(&question))?;

@@ -154,7 +154,7 @@ impl Chats {
                  I do not answer. For administrators, switch off “Remain anonymous”."
             );
             (self.sender.log)(Level::Info, &text);
-            self.post(&owner.to_string(), &text, &[]);
+            self.post(&owner.to_string(), &text);
         }
     }
 
@@ -166,7 +166,7 @@ impl Chats {
                 "I cannot read messages of this kind ({kind}). Send it as text or as a file."
             );
             (self.sender.log)(Level::Info, &format!("to {chat}: {text}"));
-            self.post(chat, &text, &[]);
+            self.post(chat, &text);
         }
     }
 
@@ -175,13 +175,11 @@ impl Chats {
         self.turns.end(chat);
     }
 
-    /// Posts to a chat and finishes the answered messages. Returns whether this is on disk. An empty text is not sent.
-    pub(crate) fn post(&self, chat: &str, text: &str, answered: &[String]) -> bool {
-        if text.is_empty() {
-            let ended = self.sender.outbox.inbox().finish(answered);
-            return self.sender.is_ok("ending a message", &ended);
+    /// Posts to a chat. An empty text is not sent.
+    pub(crate) fn post(&self, chat: &str, text: &str) {
+        if !text.is_empty() {
+            let to = format!("{CHANNEL}:{chat}");
+            self.sender.post(&Item::text(&to, text));
         }
-        let item = Item::text(&format!("{CHANNEL}:{chat}"), text);
-        self.sender.post(&item, answered, None)
     }
 }

@@ -120,7 +120,7 @@ impl Channel for Telegram {
 
     /// Posts a text; the bot's own sender delivers it in pieces, with files and buttons.
     fn deliver(&self, chat: &str, text: &str) -> Result<()> {
-        self.chats.post(chat, text, &[]);
+        self.chats.post(chat, text);
         Ok(())
     }
 

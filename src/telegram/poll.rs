@@ -309,7 +309,6 @@ impl Poller {
             command: command(&said),
             reply_to,
             source: Source::Telegram(TelegramMessage {
-                bot: self.chats.bot,
                 user: message.from,
                 message: message.id,
                 files: message.files,

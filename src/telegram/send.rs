@@ -16,7 +16,7 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Kind, Result};
 use crate::log::{Level, Logger};
 use crate::markdown::{self, Piece};
-use crate::outbox::{Button, Item, Note, Outbox, Pending, Tried};
+use crate::outbox::{Button, Item, Outbox, Pending, Tried};
 use crate::paths::telegram_chat;
 use crate::storage::queue::MAX_STARTS;
 use crate::sync;
@@ -135,10 +135,10 @@ impl MessageSender {
         result.is_ok()
     }
 
-    /// Posts a message. `ends` are the items of the queue that it answers. Returns whether this is on disk.
-    pub(crate) fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> bool {
-        let posted = self.outbox.post(item, ends, note);
-        self.is_ok("keeping an answer", &posted)
+    /// Posts a message of its own.
+    pub(super) fn post(&self, item: &Item) {
+        let posted = self.outbox.post(item, &[], None);
+        self.is_ok("keeping an answer", &posted);
     }
 
     /// Sends an answer that a full disk refused, until Telegram accepts or refuses it or the program stops, and then records
@@ -306,7 +306,7 @@ impl MessageSender {
         if failure.is_about_chat() {
             self.tell_owner_of_refusal(chat_of(item), &why);
         } else if !item.text.starts_with(NOTICE) {
-            self.post(&notice(item, failure), &[], None);
+            self.post(&notice(item, failure));
         }
         Tried::Refused(why)
     }
@@ -318,7 +318,7 @@ impl MessageSender {
         };
         if chat != owner && sync::lock(&self.refusing).insert(chat.to_owned()) {
             let text = format!("{NOTICE}a message to {chat} {}", to_single_line(why, 200));
-            self.post(&Item::text(&format!("{CHANNEL}:{owner}"), &text), &[], None);
+            self.post(&Item::text(&format!("{CHANNEL}:{owner}"), &text));
         }
     }
 

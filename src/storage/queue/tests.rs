@@ -38,8 +38,8 @@ fn item_start_count_persists_across_processes() {
     assert!(one.entries("k").unwrap().is_empty() && dir.read_dir().unwrap().next().is_none());
     one.add(&[entry("a", "1"), entry("b", "2")]).unwrap();
     other.add(&[entry("c", "3")]).unwrap();
-    one.start(&ids(&["a", "b"])).unwrap();
-    other.start(&ids(&["a"])).unwrap();
+    one.start(&ids(&["a", "b"]), Durability::Now).unwrap();
+    other.start(&ids(&["a"]), Durability::Now).unwrap();
     one.halt(&ids(&["b"])).unwrap();
     other.part("c", 2).unwrap();
     // An edit changes only the item itself.
@@ -88,7 +88,7 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_acknowledged() {
     let state = dir.join("state");
     queue.add(&[entry("a", "一")]).unwrap();
     queue.add(&[entry("b", "二")]).unwrap();
-    queue.start(&ids(&["a"])).unwrap();
+    queue.start(&ids(&["a"]), Durability::Now).unwrap();
     queue
         .add_for(&[entry("c", "三"), entry("d", "四")], &ids(&["a"]))
         .unwrap();
@@ -138,7 +138,7 @@ fn a_file_stays_short_and_is_not_written_again_each_time() {
     let queue = queue_in(&dir);
     let long = "x".repeat(100 << 10);
     queue.add(&[entry("a", &long), entry("b", &long)]).unwrap();
-    queue.start(&ids(&["a"])).unwrap();
+    queue.start(&ids(&["a"]), Durability::Now).unwrap();
     let inode = || stamp(&queue.path).unwrap().1;
     let (mut rewritten, mut last) = (0, inode());
     for n in 0..2000 {
@@ -178,7 +178,7 @@ fn full_queue_refuses_items_until_freed() {
     // Another process reads all items, and can begin and end them.
     let other = queue_in(&dir);
     assert_eq!(texts(&other).len(), taken.len());
-    other.start(&taken[..1]).unwrap();
+    other.start(&taken[..1], Durability::Now).unwrap();
     other.done(&taken).unwrap();
     queue.add(&[entry("new", "1")]).unwrap();
     assert_eq!(texts(&queue), ["1"]);
