@@ -242,12 +242,11 @@ fn destination(rest: &str) -> Option<(&str, usize)> {
 }
 
 fn is_linkable(address: &str) -> bool {
-    ["http://", "https://", "tg://", "mailto:"]
-        .iter()
-        .any(|scheme| {
-            let start = address.get(..scheme.len()).unwrap_or_default();
-            start.eq_ignore_ascii_case(scheme) && address.len() > scheme.len()
-        })
+    let schemes = ["http://", "https://", "tg://", "mailto:"];
+    schemes.iter().any(|scheme| {
+        let start = address.get(..scheme.len()).unwrap_or_default();
+        start.eq_ignore_ascii_case(scheme) && address.len() > scheme.len()
+    })
 }
 
 /// A token with a resolved mark.
@@ -368,11 +367,9 @@ impl<'a> Pairing<'a> {
     fn settled(&self) -> &[Part<'a>] {
         let open = self.openers.iter().flatten().copied();
         let first = open.filter(|opener| self.is_near(*opener)).min();
+        let first = first.unwrap_or(self.parts.len());
         let (mut depth, mut count) = (0, 0);
-        for (n, part) in self.parts[..first.unwrap_or(self.parts.len())]
-            .iter()
-            .enumerate()
-        {
+        for (n, part) in self.parts[..first].iter().enumerate() {
             match part.kind {
                 Kind::On(_) | Kind::Link(_) => depth += 1,
                 Kind::Off(_) | Kind::LinkEnd(_) => depth -= 1,
