@@ -108,7 +108,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("lib", 87, 0),
     ("log", 70, 8),
     ("main", 7, 0),
-    ("markdown", 1271, 9),
+    ("markdown", 1248, 9),
     ("mcp", 1315, 22),
     ("message", 584, 55),
     ("notify", 49, 6),

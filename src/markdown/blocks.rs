@@ -15,7 +15,7 @@ const BULLET: &str = "•";
 /// Kind of a line, regardless of its context.
 pub(super) enum Line<'a> {
     Blank,
-    /// Opening line of a code block, with its language.
+    /// Opening line of a code block, with what follows the fence: its language, or anything.
     Fence(Fence, &'a str),
     Quote,
     Heading(&'a str),
@@ -65,10 +65,7 @@ fn fence(text: &str) -> Option<(Fence, &str)> {
     if count < 3 || info.contains('`') {
         return None;
     }
-    let is_name = |c: char| c.is_ascii_alphanumeric() || "+-#_.".contains(c);
-    let language = info.split_whitespace().next();
-    let language = language.filter(|name| name.len() <= 32 && name.chars().all(is_name));
-    Some((Fence { mark, count }, language.unwrap_or_default()))
+    Some((Fence { mark, count }, info.trim()))
 }
 
 fn heading(text: &str) -> Option<&str> {
@@ -141,18 +138,16 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
         styled.gap(1);
         match Line::parse(line) {
             Line::Blank => styled.gap(2),
-            Line::Fence(fence, language) => {
-                at += code(fence, language, rest, indent(line), base, styled);
+            Line::Fence(fence, info) => {
+                at += code(fence, info, rest, indent(line), base, styled);
             }
             Line::Quote if base & QUOTE == 0 => {
                 let count = rest
                     .iter()
                     .take_while(|line| line.trim_start().starts_with('>'))
                     .count();
-                let quoted: Vec<&str> = lines[at - 1..at + count]
-                    .iter()
-                    .map(|line| unquoted(line))
-                    .collect();
+                let quoted = lines[at - 1..at + count].iter();
+                let quoted: Vec<&str> = quoted.map(|line| unquoted(line)).collect();
                 read(&quoted, base | QUOTE, styled);
                 at += count;
             }
@@ -171,8 +166,8 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
                 let prefix = format!("{}{marker}", indentation(line));
                 styled.push(&prefix, plain);
                 match fence(text) {
-                    Some((fence, language)) => {
-                        at += code(fence, language, rest, indent(line) + 2, base, styled);
+                    Some((fence, info)) => {
+                        at += code(fence, info, rest, indent(line) + 2, base, styled);
                     }
                     None => inline::read(&format!(" {text}"), base, styled),
                 }
@@ -205,17 +200,22 @@ pub(super) fn unquoted(line: &str) -> &str {
 }
 
 /// Reads a code block, without the indentation of its fence, and returns its number of lines including the closing fence. An
-/// unclosed block extends to the end of the answer.
+/// unclosed block extends to the end of the answer. What follows the fence is its first line unless it is only a language.
 fn code(
     fence: Fence,
-    language: &str,
+    info: &str,
     lines: &[&str],
     indent: usize,
     base: u16,
     styled: &mut StyledText,
 ) -> usize {
     let count = lines.iter().take_while(|line| !fence.closes(line)).count();
-    let mut code = String::new();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "+-#_.".contains(c);
+    let language = info.split_whitespace().next();
+    let language = language.filter(|name| name.len() <= 32 && name.chars().all(is_name));
+    let language = language.unwrap_or_default();
+    let first = if info == language { "" } else { info };
+    let mut code = format!("{first}\n");
     for line in &lines[..count] {
         let spaces = line.bytes().take_while(|b| *b == b' ').count();
         code.push_str(&line[spaces.min(indent)..]);

@@ -45,10 +45,8 @@ pub(super) struct Tag {
 
 impl Tag {
     pub(super) fn opening(self, styled: &StyledText) -> String {
-        match (
-            self.name,
-            styled.targets.get(self.target).map(String::as_str),
-        ) {
+        let target = styled.targets.get(self.target).map(String::as_str);
+        match (self.name, target) {
             ("a", Some(address)) => format!("<a href=\"{}\">", escaped(address)),
             ("pre", Some(language)) if !language.is_empty() => {
                 format!("<pre><code class=\"language-{language}\">")
@@ -71,16 +69,12 @@ fn tags(style: Style) -> Vec<Tag> {
         _ => !CODE,
     };
     let shown = TAGS.iter().filter(|(mark, _)| style.has(mark & allowed));
-    shown
-        .map(|(mark, name)| Tag {
-            name,
-            target: if mark & (LINK | PRE) == 0 {
-                0
-            } else {
-                style.target
-            },
-        })
-        .collect()
+    let tag = |(mark, name): &(u16, &'static str)| {
+        let has_target = mark & (LINK | PRE) != 0;
+        let target = if has_target { style.target } else { 0 };
+        Tag { name, target }
+    };
+    shown.map(tag).collect()
 }
 
 /// Replaces `open` by the tags for a style. Returns the closed tags, innermost first, and the number of tags that remain open.

@@ -51,83 +51,66 @@ enum Token<'a> {
     },
 }
 
-/// Reads the first token of `rest`, and its length in bytes, which is never 0. `before` is the preceding character. Returns
-/// `None` at the end, and for a token that may still change unless `rest` ends its line.
-fn next(rest: &str, before: Option<char>, is_last: bool) -> Option<(Token<'_>, usize)> {
-    let mut at = 0;
+/// A token and its length in bytes, which is never 0.
+type Found<'a> = (Token<'a>, usize);
+
+/// Reads the first token of `rest`. `before` is the preceding character. Returns `None` at the end, and for a token that may
+/// still change unless `rest` ends its line.
+fn next(rest: &str, before: Option<char>, is_last: bool) -> Option<Found<'_>> {
     let marks = ['\\', '`', '*', '_', '~', '[', '!', '&', '<', 'h'];
-    while let Some(found) = rest[at..].find(marks) {
-        at += found;
-        let before = rest[..at].chars().next_back().or(before);
-        match read_mark(&rest[at..], before, is_last) {
-            Read::Text(len) => at += len,
-            Read::Token(token, len) if at == 0 => return Some((token, len)),
-            Read::Open if at == 0 => return None,
-            Read::Token(..) | Read::Open => return Some((plain(&rest[..at]), at)),
-        }
+    let at = rest.find(marks).unwrap_or(rest.len());
+    if at > 0 {
+        return Some(plain(&rest[..at]));
     }
-    (!rest.is_empty()).then(|| (plain(rest), rest.len()))
-}
-
-fn plain(text: &str) -> Token<'_> {
-    Token::Text(text, 0)
-}
-
-/// Interpretation of a place with a potential mark.
-enum Read<'a> {
-    /// This number of bytes of text.
-    Text(usize),
-    Token(Token<'a>, usize),
-    /// Undecided until more text arrives.
-    Open,
-}
-
-fn read_mark(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
     let bytes = rest.as_bytes();
-    // Whether the text after the first `len` bytes may change their interpretation.
-    let is_open = |len: usize| len >= rest.len() && !is_last;
-    match bytes[0] {
-        b'\\' | b'!' if is_open(1) => Read::Open,
+    // Whether the character after the mark may change its interpretation.
+    let is_open = rest.len() == 1 && !is_last;
+    match bytes.first()? {
+        b'\\' | b'!' if is_open => None,
         // Signs of formulas, `\(x\,dx\)`, are more frequent than escapes of these characters.
-        b'\\' if bytes.get(1).is_some_and(|b| b"()[]{},;:!".contains(b)) => Read::Text(2),
+        b'\\' if bytes.get(1).is_some_and(|b| b"()[]{},;:!".contains(b)) => Some(plain(&rest[..2])),
         b'\\' if bytes.get(1).is_some_and(u8::is_ascii_punctuation) => {
-            Read::Token(plain(&rest[1..2]), 2)
+            Some((Token::Text(&rest[1..2], 0), 2))
         }
         b'`' | b'*' | b'_' | b'~' => run(rest, before, is_last),
         b'!' if rest.starts_with("![") => link(rest, 1, is_last),
         b'[' => link(rest, 0, is_last),
         b'&' | b'<' => character(rest, is_last),
         b'h' if !is_word(before) => bare_address(rest, is_last),
-        _ => Read::Text(1),
+        _ => Some(plain(&rest[..1])),
     }
 }
 
+fn plain(text: &str) -> Found<'_> {
+    (Token::Text(text, 0), text.len())
+}
+
 /// Reads a run of one mark. A run that exceeds the maximum is text, including its continuation in a later piece.
-fn run(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
+fn run(rest: &str, before: Option<char>, is_last: bool) -> Option<Found<'_>> {
     let mark = rest.as_bytes()[0];
     let len = rest.bytes().take_while(|b| *b == mark).count();
     if len > 3 || before == Some(char::from(mark)) {
-        return Read::Text(len);
+        return Some(plain(&rest[..len]));
     }
     if len == rest.len() && !is_last {
-        return Read::Open;
+        return None;
     }
     if mark == b'`' {
         return code(rest, len, is_last);
     }
     if mark == b'~' && len != 2 {
-        return Read::Text(len);
+        return Some(plain(&rest[..len]));
     }
     let after = rest[len..].chars().next();
     let token = Token::Mark {
         opens: opens(mark, len, before, after),
         closes: closes(mark, len, before, after),
     };
-    Read::Token(token, len)
+    Some((token, len))
 }
 
 /// Reads code up to the next run of backticks of equal length, unless it is blank.
-fn code(rest: &str, run: usize, is_last: bool) -> Read<'_> {
+fn code(rest: &str, run: usize, is_last: bool) -> Option<Found<'_>> {
     let inside = clip(&rest[run..], MAX_SPAN);
     let is_open = !is_last && rest.len() - run < MAX_SPAN;
     let mut end = 0;
@@ -139,23 +122,23 @@ fn code(rest: &str, run: usize, is_last: bool) -> Read<'_> {
         }
         if end - start == run {
             return match inside[..start].trim() {
-                "" => Read::Text(run),
-                code => Read::Token(Token::Text(code, CODE), run + end),
+                "" => Some(plain(&rest[..run])),
+                code => Some((Token::Text(code, CODE), run + end)),
             };
         }
     }
-    if is_open { Read::Open } else { Read::Text(run) }
+    (!is_open).then(|| plain(&rest[..run]))
 }
 
 /// Reads `[text](address)` after `skipped` bytes.
-fn link(rest: &str, skipped: usize, is_last: bool) -> Read<'_> {
-    let no = Read::Text(1);
+fn link(rest: &str, skipped: usize, is_last: bool) -> Option<Found<'_>> {
+    let no = Some(plain(&rest[..1]));
     let bytes = rest.as_bytes();
     let (mut at, mut depth) = (skipped, 0);
     loop {
         match bytes.get(at) {
             _ if at > MAX_SPAN => return no,
-            None => return if is_last { no } else { Read::Open },
+            None => return no.filter(|_| is_last),
             Some(b'\\') => at += 1,
             Some(b'[') if depth == MAX_BRACKETS => return no,
             Some(b'[') => depth += 1,
@@ -168,37 +151,37 @@ fn link(rest: &str, skipped: usize, is_last: bool) -> Read<'_> {
     let (text, after) = (&rest[skipped + 1..at], &rest[at + 1..]);
     let may_go_on = |inside: &str| inside.len() < MAX_ADDRESS && end_of_address(inside).is_none();
     match destination(after) {
-        Some((address, len)) => Read::Token(Token::Link { text, address }, at + 1 + len),
+        Some((address, len)) => Some((Token::Link { text, address }, at + 1 + len)),
         None if is_last => no,
-        None if after.is_empty() || after.strip_prefix('(').is_some_and(may_go_on) => Read::Open,
+        None if after.is_empty() || after.strip_prefix('(').is_some_and(may_go_on) => None,
         None => no,
     }
 }
 
-fn character(rest: &str, is_last: bool) -> Read<'_> {
+fn character(rest: &str, is_last: bool) -> Option<Found<'_>> {
     for (written, shown) in CHARACTERS {
         if rest.starts_with(written) {
-            return Read::Token(plain(shown), written.len());
+            return Some((Token::Text(shown, 0), written.len()));
         }
         if written.starts_with(rest) && !is_last {
-            return Read::Open;
+            return None;
         }
     }
-    Read::Text(1)
+    Some(plain(&rest[..1]))
 }
 
 /// Reads an address that Telegram detects as a link; it only has to remain unchanged.
-fn bare_address(rest: &str, is_last: bool) -> Read<'_> {
+fn bare_address(rest: &str, is_last: bool) -> Option<Found<'_>> {
     let schemes = ["http://", "https://"];
     if !schemes.iter().any(|scheme| rest.starts_with(scheme)) {
         let is_open = !is_last && schemes.iter().any(|scheme| scheme.starts_with(rest));
-        return if is_open { Read::Open } else { Read::Text(1) };
+        return (!is_open).then(|| plain(&rest[..1]));
     }
     let ends = |c: char| c.is_whitespace() || "<>*|`\"[]".contains(c);
     let address = clip(rest, MAX_ADDRESS);
     let address = &address[..address.find(ends).unwrap_or(address.len())];
     if address.len() == rest.len() && rest.len() < MAX_ADDRESS && !is_last {
-        return Read::Open;
+        return None;
     }
     let address = address.trim_end_matches(['_', '~', '.', ',', ';', ':', '!', '?', '\'', '\\']);
     let address = if address.contains('(') {
@@ -206,7 +189,7 @@ fn bare_address(rest: &str, is_last: bool) -> Read<'_> {
     } else {
         address.trim_end_matches(')')
     };
-    Read::Token(Token::Text(address, WHOLE), address.len())
+    Some((Token::Text(address, WHOLE), address.len()))
 }
 
 fn is_word(c: Option<char>) -> bool {
@@ -259,12 +242,11 @@ fn destination(rest: &str) -> Option<(&str, usize)> {
 }
 
 fn is_linkable(address: &str) -> bool {
-    ["http://", "https://", "tg://", "mailto:"]
-        .iter()
-        .any(|scheme| {
-            let start = address.get(..scheme.len()).unwrap_or_default();
-            start.eq_ignore_ascii_case(scheme) && address.len() > scheme.len()
-        })
+    let schemes = ["http://", "https://", "tg://", "mailto:"];
+    schemes.iter().any(|scheme| {
+        let start = address.get(..scheme.len()).unwrap_or_default();
+        start.eq_ignore_ascii_case(scheme) && address.len() > scheme.len()
+    })
 }
 
 /// A token with a resolved mark.
@@ -385,11 +367,9 @@ impl<'a> Pairing<'a> {
     fn settled(&self) -> &[Part<'a>] {
         let open = self.openers.iter().flatten().copied();
         let first = open.filter(|opener| self.is_near(*opener)).min();
+        let first = first.unwrap_or(self.parts.len());
         let (mut depth, mut count) = (0, 0);
-        for (n, part) in self.parts[..first.unwrap_or(self.parts.len())]
-            .iter()
-            .enumerate()
-        {
+        for (n, part) in self.parts[..first].iter().enumerate() {
             match part.kind {
                 Kind::On(_) | Kind::Link(_) => depth += 1,
                 Kind::Off(_) | Kind::LinkEnd(_) => depth -= 1,

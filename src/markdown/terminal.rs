@@ -173,7 +173,8 @@ impl Terminal {
         let lines = std::mem::take(&mut self.table);
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let Some(first) = lines.first() else { return };
-        if !table::begins(first, lines.get(1)) {
+        // A list of cells would not show a table that has only names of columns.
+        if lines.len() < 3 || !table::begins(first, lines.get(1)) {
             for line in lines {
                 self.show_row(&[(line, 0)], out);
             }
@@ -333,6 +334,8 @@ mod tests {
         let listed = "<b>a</>: one two\n<b>b</>: three\n\n<b>a</>: 1\n<b>b</>: 2";
         assert_eq!(narrow(15, table), listed);
         assert_eq!(narrow(10, table).lines().nth(1), Some("  two"));
+        let unfinished = "| first column | second |\n|---|---|";
+        assert!(narrow(15, unfinished).contains("second"));
         assert!(narrow(16, table).starts_with("<b>a</>       │ <b>b</>\n"));
     }
 

@@ -3,8 +3,10 @@
 use super::blocks;
 use super::html::{Piece, pieces};
 use super::split::MAX_UNITS as LIMIT;
+use super::terminal::Terminal;
 use crate::text::is_invisible;
 
+mod answers;
 #[path = "../../tests/support/entities.rs"]
 mod entities;
 mod robust;
@@ -56,6 +58,15 @@ fn checked(markdown: &str) -> Vec<Piece> {
         shown()
     );
     pieces
+}
+
+/// Returns the terminal output for a text in pieces of this size.
+fn render_pieces(text: &str, columns: usize, size: usize) -> String {
+    let mut terminal = Terminal::new(columns);
+    let characters: Vec<char> = text.chars().collect();
+    let pieces = characters.chunks(size);
+    let shown = pieces.map(|piece| terminal.push(&piece.iter().collect::<String>()));
+    shown.collect::<String>() + &terminal.finish()
 }
 
 #[test]

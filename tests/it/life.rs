@@ -1,7 +1,8 @@
 //! The gateway over months: interrupted turns, a changing configuration, and reports by `bantam status` and the log.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
@@ -9,9 +10,11 @@ use serde_json::{Value, json};
 
 use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, Fault};
+use crate::door;
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply};
 use crate::stored::journal;
+use crate::without_syscall::Withheld;
 
 /// The allowed user.
 const OWNER: i64 = 42;
@@ -241,6 +244,51 @@ fn status_shows_state_of_gateway() {
             && page.contains("answers not delivered yet: 1, the oldest from 20"),
         "{page}"
     );
+}
+
+/// Pauses. The standard library panics if the kernel refuses one, so a program without a bug can be made to panic.
+const PAUSES: &[Withheld] = &[
+    (libc::SYS_nanosleep, libc::EPERM),
+    (libc::SYS_clock_nanosleep, libc::EPERM),
+];
+
+/// A client without the token must pause, in another thread than the turn.
+#[test]
+fn a_panic_says_where_and_ends_the_gateway_like_a_crash() {
+    let model = Model::answering(|request, n| match (request.texts("tool").len(), n) {
+        (0, _) => Reply::call("exec", &json!({ "command": "echo x >>count" })),
+        (_, 1) => Reply::text("Counted.").held(),
+        _ => Reply::text("Counted."),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&merged(config(&model, &api), &door::settings()));
+    let gateway = home.bantam().arg("gateway").on_a_system_without(PAUSES);
+    let gateway = gateway.env("RUST_BACKTRACE", "1").spawn();
+    let address = door::address(&gateway.stderr_line("http://127.0.0.1:"));
+    api.text(OWNER, "count");
+    model.wait_for_holds(1);
+    let mut client = TcpStream::connect(address).unwrap();
+    let request = "GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    client.write_all(request.as_bytes()).unwrap();
+    let run = gateway.finish();
+    assert_eq!(
+        run.killed_by,
+        Some(Signal::ABORT.as_raw()),
+        "{}",
+        run.stderr
+    );
+    let said = run.stderr.split_once("panicked at ").expect(&run.stderr).1;
+    let (place, message) = said.split_once('\n').unwrap();
+    assert!(
+        place.contains(".rs:") && message.starts_with("assertion"),
+        "{said}"
+    );
+    let gateway = start(&home);
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Counted."]);
+    let count = fs::read_to_string(home.path("workspace/count"));
+    assert_eq!(count.unwrap(), "x\n");
+    home.session("telegram_42").has_one_result_per_call();
+    ends(gateway);
 }
 
 #[test]

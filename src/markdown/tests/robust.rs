@@ -1,8 +1,8 @@
 //! Unnatural input: nested, random, deep and long.
 
-use super::{LIMIT, checked, entities};
+use super::{LIMIT, checked, entities, render_pieces};
 use crate::computed::computed;
-use crate::markdown::{Terminal, pieces};
+use crate::markdown::pieces;
 use crate::rng::Rng;
 
 /// Difficult elements, especially when nested.
@@ -95,15 +95,6 @@ fn random_markdown_makes_valid_messages() {
         cut > cases / 10,
         "only {cut} of {cases} were long enough to be cut"
     );
-}
-
-/// Returns the terminal output for a text in pieces of this size.
-fn render_pieces(text: &str, columns: usize, size: usize) -> String {
-    let mut terminal = Terminal::new(columns);
-    let characters: Vec<char> = text.chars().collect();
-    let pieces = characters.chunks(size);
-    let shown = pieces.map(|piece| terminal.push(&piece.iter().collect::<String>()));
-    shown.collect::<String>() + &terminal.finish()
 }
 
 #[test]
