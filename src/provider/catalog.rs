@@ -241,7 +241,7 @@ fn version(id: &str) -> (Vec<u64>, bool) {
 }
 
 /// Returns the models of a host, in the host's order.
-pub(super) fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>, ProviderError> {
+fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>, ProviderError> {
     let listed = host.fetch("/models", None, cancel).map_err(|e| match e {
         // The turn's own deadline is noticed by the chain.
         ProviderError::Cancelled(CancelReason::Deadline) => {
@@ -263,7 +263,7 @@ fn rows(listed: &Value) -> Option<&Vec<Value>> {
 const WINDOWS: &str = "context_length context_window max_model_len max_input_tokens";
 
 /// Parses a model of a host's list; field names differ between hosts.
-fn offer(value: &Value) -> Option<Offer> {
+pub(super) fn offer(value: &Value) -> Option<Offer> {
     let mut ids = ["id", "name", "model"].iter();
     let id = ids.find_map(|name| value[*name].as_str())?;
     let mut windows = WINDOWS.split(' ').filter_map(|name| value[name].as_u64());

@@ -5,13 +5,12 @@ use std::io::Cursor;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::host::Host;
-use super::values::update_usage;
+use super::values::{count, list, string, update_usage};
 use crate::cancel::Cancel;
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::http::Body;
 use crate::message::{Media, Usage};
 use crate::usage::{Budget, Spend};
@@ -34,10 +33,6 @@ impl ModelEndpoint {
         cancel: &Cancel,
         budget: &Budget,
     ) -> Result<String> {
-        #[derive(Deserialize)]
-        struct Transcription {
-            text: String,
-        }
         let bytes = STANDARD
             .decode(&recording.base64)
             .map_err(|_| Error::failed("the audio is not base64"))?;
@@ -50,9 +45,8 @@ impl ModelEndpoint {
         let len = bytes.len() as u64;
         let body = Body::form(&params, ("file", &name), Cursor::new(bytes), len);
         let expected = len / BYTES_OF_A_TOKEN;
-        let transcript: Transcription =
-            self.post("/audio/transcriptions", body, cancel, budget, expected)?;
-        let text = transcript.text.trim();
+        let transcript = self.post("/audio/transcriptions", body, cancel, budget, expected)?;
+        let text = string(&transcript["text"]).trim();
         if text.is_empty() {
             return Err(Error::failed("nothing was understood"));
         }
@@ -66,20 +60,15 @@ impl ModelEndpoint {
         cancel: &Cancel,
         budget: &Budget,
     ) -> Result<Vec<Vec<f32>>> {
-        #[derive(Deserialize)]
-        struct EmbeddingRow {
-            index: usize,
-            embedding: Vec<f32>,
-        }
-        #[derive(Deserialize)]
-        struct EmbeddingRows {
-            data: Vec<EmbeddingRow>,
-        }
         let body = Body::json(&json!({"model": self.host.model.id, "input": texts}));
         let expected = texts.iter().map(|text| text.len() as u64).sum::<u64>() / 4;
-        let rows: EmbeddingRows = self.post("/embeddings", body, cancel, budget, expected)?;
-        let mut rows = rows.data;
-        rows.sort_by_key(|row| row.index);
+        let answer = self.post("/embeddings", body, cancel, budget, expected)?;
+        let row = |row: &Value| {
+            let vector = Vec::deserialize(&row["embedding"]).ok()?;
+            Some((count(&row["index"])?, vector))
+        };
+        let mut rows: Vec<(u64, Vec<f32>)> = list(&answer["data"]).iter().filter_map(row).collect();
+        rows.sort_by_key(|(index, _)| *index);
         if rows.len() != texts.len() {
             let (given, wanted) = (rows.len(), texts.len());
             return Err(Error::failed(format!(
@@ -87,18 +76,18 @@ impl ModelEndpoint {
                 self.host.model.name
             )));
         }
-        Ok(rows.into_iter().map(|row| row.embedding).collect())
+        Ok(rows.into_iter().map(|(_, vector)| vector).collect())
     }
 
     /// Sends a request if the budget allows `expected` tokens.
-    fn post<T: DeserializeOwned>(
+    fn post(
         &self,
         endpoint: &str,
         body: Body,
         cancel: &Cancel,
         budget: &Budget,
         expected: u64,
-    ) -> Result<T> {
+    ) -> Result<Value> {
         let model = &self.host.model;
         budget.begin(Spend::Other, || expected)?;
         let answer = self.host.fetch(endpoint, Some(body), cancel);
@@ -113,6 +102,6 @@ impl ModelEndpoint {
             usage.prompt_tokens = expected;
         }
         budget.record(&model.name, usage, estimated, model.entry.price.of(usage));
-        T::deserialize(answer).doing(format_args!("asking {}", model.name))
+        Ok(answer)
     }
 }

@@ -36,7 +36,9 @@ pub(crate) fn is_there(env: &Env) -> bool {
 /// Returns the first model that can use tools, else the first model.
 pub(crate) fn pick_model(env: &Env) -> Option<String> {
     let host = usual_host(env)?;
-    let mut offers = catalog::list_of(&host, &patience()).ok()?;
+    let tags = host.fetch("/api/tags", None, &patience()).ok()?;
+    let models = tags["models"].as_array()?;
+    let mut offers: Vec<Offer> = models.iter().filter_map(catalog::offer).collect();
     find_tools(&host, &mut offers);
     Some(catalog::pick(&offers, &[])?.id.clone())
 }

@@ -113,12 +113,10 @@ pub(crate) struct ReplyBuilder<'a> {
     halves: Halves,
     /// The `index` of each call, as sent by the host.
     slots: Vec<Option<u64>>,
-    /// Number of bytes of the text that were shown, or are never shown.
-    shown: usize,
+    /// Number of bytes of the text that were shown, or are never shown; `None` while the text may start with thoughts.
+    shown: Option<usize>,
     /// Number of bytes of the thoughts that were shown.
     shown_thoughts: usize,
-    /// Whether the reply is past the thinking that can start its text.
-    past_thinking: bool,
     /// Whether the text can no longer turn out to be calls.
     past_calls: bool,
     has_news: bool,
@@ -146,9 +144,8 @@ impl<'a> ReplyBuilder<'a> {
             refusal: String::new(),
             halves: Halves::default(),
             slots: Vec::new(),
-            shown: 0,
+            shown: None,
             shown_thoughts: 0,
-            past_thinking: false,
             past_calls: offers.is_empty(),
             has_news: false,
             has_shown: false,
@@ -161,13 +158,10 @@ impl<'a> ReplyBuilder<'a> {
     pub(super) fn parse(&mut self, event: &str) -> Result<Value, ReadError> {
         refuse_more_values(event.as_bytes(), MAX_VALUES)
             .map_err(|e| rejected(format!("the answer is larger than any that is read: {e}")))?;
-        let (value, halves) = match parse_mending(event.as_bytes()) {
-            Ok((value @ Value::Object(_), halves)) => (value, halves),
-            _ => {
-                let text = "a part of the answer was no JSON object, and is lost";
-                self.sink.event(Event::Trace(text.to_owned()));
-                return Ok(Value::Null);
-            }
+        let Ok((value @ Value::Object(_), halves)) = parse_mending(event.as_bytes()) else {
+            let text = "a part of the answer was no JSON object, and is lost";
+            self.sink.event(Event::Trace(text.to_owned()));
+            return Ok(Value::Null);
         };
         self.halves.next_event(&halves);
         match &value["error"] {
@@ -192,12 +186,10 @@ impl<'a> ReplyBuilder<'a> {
         match content {
             Value::String(text) => self.text(text),
             Value::Array(parts) => parts.iter().for_each(|part| self.content(part)),
-            Value::Object(part) => {
+            Value::Object(_) => {
                 self.thought("", &text_of(&content["thinking"]));
                 self.picture(content);
-                part.get("text")
-                    .into_iter()
-                    .for_each(|text| self.content(text));
+                self.content(&content["text"]);
             }
             _ => {}
         }
@@ -376,24 +368,21 @@ impl<'a> ReplyBuilder<'a> {
     fn take_visible_text(&mut self) -> String {
         let text = &self.reply.text[..];
         let text = text.strip_suffix(HALF).unwrap_or(text);
-        if !self.past_thinking {
-            match thoughts::opening(text) {
-                Opening::Undecided => return String::new(),
-                Opening::Thoughts { end: None, .. } => return String::new(),
-                Opening::Thoughts { end: Some(end), .. } => self.shown = end,
-                Opening::Answer => {}
-            }
-            if text[self.shown..].is_empty() {
-                return String::new();
-            }
-            self.past_thinking = true;
-        }
-        let new = &text[self.shown..];
+        let start = self.shown.or_else(|| match thoughts::opening(text) {
+            Opening::Undecided => None,
+            Opening::Thoughts { end, .. } => end.filter(|end| *end < text.len()),
+            Opening::Answer => Some(0),
+        });
+        let Some(start) = start else {
+            return String::new();
+        };
+        self.shown = Some(start);
+        let new = &text[start..];
         self.past_calls = self.past_calls || !text_calls::may_begin(new);
         if !self.past_calls {
             return String::new();
         }
-        self.shown = text.len();
+        self.shown = Some(text.len());
         new.to_owned()
     }
 
@@ -405,7 +394,7 @@ impl<'a> ReplyBuilder<'a> {
             reply.reasoning = inner.to_owned();
         }
         reply.text.drain(..start);
-        let mut shown = self.shown.saturating_sub(start);
+        let mut shown = self.shown.unwrap_or_default().saturating_sub(start);
         if reply.calls.is_empty() {
             match text_calls::read(&reply.text, self.offers) {
                 Found::Text => {}

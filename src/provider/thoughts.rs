@@ -80,15 +80,10 @@ fn harmony(text: &str) -> Opening<'_> {
 
 /// Returns the thoughts at the start of `inner`, which is the end of `text`.
 fn thoughts<'a>(text: &'a str, inner: &'a str, close: &str) -> Opening<'a> {
-    match inner.split_once(close) {
-        Some((thoughts, answer)) => Opening::Thoughts {
-            text: thoughts.trim(),
-            end: Some(text.len() - answer.trim_start().len()),
-        },
-        None => Opening::Thoughts {
-            text: inner.trim(),
-            end: None,
-        },
+    let closed = inner.split_once(close);
+    Opening::Thoughts {
+        text: closed.map_or(inner, |(thoughts, _)| thoughts).trim(),
+        end: closed.map(|(_, answer)| text.len() - answer.trim_start().len()),
     }
 }
 

@@ -31,27 +31,23 @@ impl HostRefusal {
                 _ => self.texts.push(text.trim().to_owned()),
             },
             Value::Array(items) => items.iter().take(1).for_each(|item| self.collect(item)),
-            Value::Object(fields) => {
+            Value::Object(_) => {
                 let mut inner = ["error", "detail", "errors"]
-                    .iter()
-                    .filter_map(|name| fields.get(*name));
+                    .map(|name| &value[name])
+                    .into_iter();
                 if let Some(inner) = inner.find(|inner| !inner.is_null()) {
                     return self.collect(inner);
                 }
                 self.stated_status = self.stated_status.or_else(|| status_in(value));
-                if let Some(param) = fields.get("param").and_then(Value::as_str) {
+                if let Some(param) = value["param"].as_str() {
                     param.clone_into(&mut self.param);
                 }
-                let sample = fields.get("failed_generation").and_then(Value::as_str);
                 // A sample that breaks a schema is no answer.
                 if value["code"] != "json_validate_failed" {
-                    sample.unwrap_or_default().clone_into(&mut self.sample);
+                    string(&value["failed_generation"]).clone_into(&mut self.sample);
                 }
                 for name in ["message", "msg", "type", "code", "param", "metadata", "raw"] {
-                    fields
-                        .get(name)
-                        .into_iter()
-                        .for_each(|field| self.collect(field));
+                    self.collect(&value[name]);
                 }
                 // FastAPI's error location, and llama.cpp's window.
                 let place = list(&value["loc"]).iter();
@@ -63,7 +59,7 @@ impl HostRefusal {
                     self.param = place.trim_start_matches("body.").to_owned();
                     self.texts.push(place);
                 }
-                if let Some(window) = fields.get("n_ctx") {
+                if let Some(window) = count(&value["n_ctx"]) {
                     self.texts.push(format!("n_ctx {window}"));
                 }
                 if self.texts.is_empty() && self.stated_status.is_none() {
