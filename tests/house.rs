@@ -89,7 +89,7 @@ const LINES: usize = 750;
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 606, 42),
-    ("agent", 2929, 62),
+    ("agent", 2704, 58),
     ("app", 1589, 76),
     ("bus", 882, 58),
     ("cancel", 153, 15),
@@ -119,7 +119,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("redact", 430, 11),
     ("sandbox", 1269, 13),
     ("secret", 29, 4),
-    ("session", 1937, 70),
+    ("session", 1758, 66),
     ("skills", 640, 19),
     ("sse", 83, 5),
     ("ssrf", 239, 7),
@@ -150,6 +150,7 @@ const GONE: &[&str] = &[
     "agent::CallRunner",
     "agent::Compaction",
     "agent::Failure",
+    "agent::HeldWorkspace",
     "agent::Keep",
     "agent::Tools",
     "agent::TurnContext",
@@ -216,6 +217,7 @@ const GONE: &[&str] = &[
     "provider::Named",
     "provider::fn clear",
     "session::Loaded",
+    "session::Locks",
     "session::Position",
     "session::Replayed",
     "session::Transcript",
@@ -885,7 +887,7 @@ fn the_binary_uses_an_agent_as_other_programs_do() {
         }
     }
     private.sort_unstable();
-    let known = ["models", "models_for", "redactor"].map(|name| format!("agent/mod.rs: {name}"));
+    let known = ["models_for"].map(|name| format!("agent/mod.rs: {name}"));
     assert_eq!(private, known);
 }
 
@@ -917,7 +919,7 @@ fn process_wide_state_is_listed() {
         "http/half_closed.rs WRITE_FAILED",
         "http/tls.rs PROVIDER",
         "paths.rs LAST",
-        "session/lock.rs LOCKS",
+        "session/lock.rs LOCKED",
         "worker/mod.rs BEGUN",
         "worker/mod.rs CHOSEN",
     ];

@@ -38,8 +38,7 @@ pub(super) fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
         let rows = list.iter().map(|s| {
             json!({
                 "key": shown_key(&s.key), "title": s.title, "messages": s.messages, "created": s.created, "updated": s.last,
-                "last": s.last, "bytes": s.bytes,
-                "earlier_segments": s.earlier_segments, "state": s.state, "damage": s.damage.len(),
+                "last": s.last, "state": s.state, "damage": s.damage.len(),
             })
         });
         return print_json(&json!({"sessions": rows.collect::<Value>()})).map(|()| 0);

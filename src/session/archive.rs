@@ -36,9 +36,6 @@ pub struct SessionInfo {
     /// State of the last turn: a name of [`crate::TurnStop`], `new` before the first turn, `unfinished` during a turn or after a
     /// crash, `unreadable` if the conversation cannot be read or a newer program wrote it.
     pub state: &'static str,
-    /// Size of all its files, in bytes.
-    pub(crate) bytes: u64,
-    pub(crate) earlier_segments: usize,
     /// One sentence for each damage.
     pub(crate) damage: Vec<String>,
 }
@@ -72,8 +69,6 @@ impl SessionInfo {
             created: session.created,
             last: session.last,
             state,
-            bytes: 0,
-            earlier_segments: 0,
             damage: session.damage,
         }
     }
@@ -109,9 +104,16 @@ pub(super) fn keys(home: &Home) -> Result<Vec<String>> {
 
 /// Lists all conversations by last use, the newest first.
 pub(crate) fn list(home: &Home) -> Result<Vec<SessionInfo>> {
-    let files = files(home)?;
-    let list = files.iter().map(|(key, files)| summary(home, key, files));
-    Ok(newest_first(list.collect()))
+    let info = |key: String| {
+        let mut info = SessionInfo::of(&key, read(home, &key));
+        if info.last.is_empty() {
+            let meta = fs_err::symlink_metadata(home.session(&key));
+            let changed = meta.and_then(|meta| meta.modified());
+            info.last = changed.map(rfc3339).unwrap_or_default();
+        }
+        info
+    };
+    Ok(newest_first(keys(home)?.into_iter().map(info).collect()))
 }
 
 /// A segment in the directory of conversations.
@@ -183,24 +185,6 @@ fn pointed(home: &Home, now: SystemTime) -> Option<String> {
     let booted = now.checked_sub(Duration::from_secs(uptime))?;
     let pointer = fs_err::read_to_string(home.newest()).ok()?;
     (written > booted).then_some(pointer)
-}
-
-fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
-    let metas: Vec<std::fs::Metadata> = files
-        .iter()
-        .filter_map(|(_, file)| fs_err::symlink_metadata(file).ok())
-        .collect();
-    let mut summary = SessionInfo::of(key, read(home, key));
-    if summary.last.is_empty() {
-        let changed = metas.iter().filter_map(|meta| meta.modified().ok()).max();
-        summary.last = changed.map(rfc3339).unwrap_or_default();
-    }
-    let is_segment = |(part, _): &&(Part, PathBuf)| matches!(part, Part::Segment(_));
-    SessionInfo {
-        bytes: metas.iter().map(std::fs::Metadata::len).sum(),
-        earlier_segments: files.iter().filter(is_segment).count(),
-        ..summary
-    }
 }
 
 /// Reads the live segment of a conversation.

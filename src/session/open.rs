@@ -136,10 +136,18 @@ impl OpenSession {
             self.session.has_title = false;
             self.session.values.clear();
         }
-        let lines = self.next_segment(summary.as_deref(), &kept, now);
-        let name = &self.session.name;
-        self.store.write(name, 0, &lines, Durability::Now)?;
-        self.enter_segment(summary, kept);
+        // The kept messages repeat lines of this segment and take its last numbers, so that line numbers remain unique.
+        let next = kept.len() as u64 + 1;
+        let base = self.place().saturating_sub(next);
+        let mut lines = self.next_segment(summary.as_deref(), &kept, now);
+        lines[0].insert("base".to_owned(), base.into());
+        let session = &mut self.session;
+        self.store
+            .write(&session.name, 0, &lines, Durability::Now)?;
+        let asked = kept.iter().rposition(Message::is_question);
+        session.asked = base + asked.map_or(0, |at| at as u64 + 1);
+        (session.base, session.next) = (base, next);
+        (session.summary, session.messages) = (summary, kept);
         Ok(())
     }
 
@@ -160,8 +168,7 @@ impl OpenSession {
             .collect()
     }
 
-    /// Creates the first lines of the next segment. Its kept messages repeat lines of this one and take its last numbers, so
-    /// that line numbers remain unique. A reply or a result has the time of the user's message before it.
+    /// Creates the first lines of the next segment. A reply or a result has the time of the user's message before it.
     fn next_segment(&self, summary: Option<&str>, kept: &[Message], now: SystemTime) -> Vec<Line> {
         let mut time = rfc3339(now);
         let session = &self.session;
@@ -172,7 +179,6 @@ impl OpenSession {
         });
         let mut header = header(&session.name, &time);
         for (name, value) in [
-            ("base", self.next_base(kept).into()),
             ("began", json!(session.created)),
             ("summary", json!(summary)),
             ("title", json!(session.title)),
@@ -190,18 +196,5 @@ impl OpenSession {
             lines.push(fields(&Record::Message(message), &time));
         }
         lines
-    }
-
-    fn next_base(&self, kept: &[Message]) -> u64 {
-        self.place().saturating_sub(kept.len() as u64 + 1)
-    }
-
-    fn enter_segment(&mut self, summary: Option<String>, kept: Vec<Message>) {
-        let (base, next) = (self.next_base(&kept), kept.len() as u64 + 1);
-        let asked = kept.iter().rposition(Message::is_question);
-        let session = &mut self.session;
-        session.asked = base + asked.map_or(0, |at| at as u64 + 1);
-        (session.base, session.next) = (base, next);
-        (session.summary, session.messages) = (summary, kept);
     }
 }
