@@ -80,7 +80,9 @@ impl Dispatcher {
                 let (own, slot) = (self.clone(), slot.clone());
                 let answer = move || {
                     let work = sync::lock(&slot).take();
-                    work.into_iter().for_each(|work| own.answer(work));
+                    if let Some(work) = work {
+                        own.answer(work);
+                    }
                 };
                 let started = Builder::new().name("worker".to_owned()).spawn(answer);
                 match started.doing("starting a thread") {

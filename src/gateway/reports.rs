@@ -3,6 +3,7 @@
 //! The message is stored when the task starts. Until the task ends, its text reports an interruption, which the next program
 //! passes on without repeating the task.
 
+use std::slice::from_ref;
 use std::sync::Weak;
 
 use super::Dispatcher;
@@ -49,8 +50,7 @@ impl Dispatcher {
             from: "",
             text: &report.text,
         };
-        let ids = std::slice::from_ref(&report.id);
-        self.end(report, item, ids, Some(&note));
+        self.end(report, item, from_ref(&report.id), Some(&note));
     }
 }
 

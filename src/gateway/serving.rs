@@ -114,7 +114,9 @@ impl Dispatcher {
     pub(super) fn take_left(&self, left: Vec<Inbound>) {
         let is_report = |message: &Inbound| matches!(message.source, Source::Task);
         let (reports, messages): (Vec<_>, Vec<_>) = left.into_iter().partition(is_report);
-        reports.iter().for_each(|report| self.pass_on(report));
+        for report in &reports {
+            self.pass_on(report);
+        }
         self.inbox.push(messages);
     }
 

@@ -232,13 +232,13 @@ impl Poller {
             };
             match update::read(update, settings, me) {
                 Update::Message(message) if message.is_edit => {
-                    edits.extend(self.inbound(id, message));
+                    edits.extend(Self::inbound(id, message));
                 }
-                Update::Message(message) => messages.extend(self.inbound(id, message)),
+                Update::Message(message) => messages.extend(Self::inbound(id, message)),
                 Update::Press(press) => {
                     let (choice, shown) = self.chats.press(&press)?;
                     match choice {
-                        Some(choice) => messages.extend(self.inbound(id, choice)),
+                        Some(choice) => messages.extend(Self::inbound(id, choice)),
                         // The press may restart the program before the next poll confirms the update.
                         None => self.inbox().finish(&[id])?,
                     }
@@ -294,7 +294,7 @@ impl Poller {
     }
 
     /// Builds the inbox entries of a message: one, or two for a command with a question.
-    fn inbound(&self, id: String, message: IncomingMessage) -> Vec<Inbound> {
+    fn inbound(id: String, message: IncomingMessage) -> Vec<Inbound> {
         let Ok(session) = session_name(CHANNEL, &message.chat) else {
             return Vec::new();
         };
