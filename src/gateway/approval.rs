@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use super::Dispatcher;
-use crate::agent::Confirm;
+use crate::agent::{Confirm, PendingCall};
 use crate::bus::{Decision, Event, Inbound, Question};
 use crate::cancel::Cancel;
 use crate::telegram::Chats;
 use crate::text::{clip, fence};
-use crate::tool::PendingCall;
 
 /// Maximum size of a call that a question shows, in bytes; about eight messages. A longer call can only be rejected.
 const MAX_SHOWN: usize = 30_000;

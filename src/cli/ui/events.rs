@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::lines::{json_line, print};
 use super::{Format, Shown, Ui, Verbosity, terminal};
-use crate::agent::{Agent, Confirm, Decision, Request, TaskReport, TaskSink, Tasks};
+use crate::agent::{Agent, Confirm, Decision, PendingCall, Request, TaskReport, TaskSink, Tasks};
 use crate::bus::{Event, Origin, Response, TurnStop};
 use crate::cancel::{Cancel, CancelReason};
 use crate::cli::error_json;
@@ -20,7 +20,6 @@ use crate::markdown::Terminal;
 use crate::paths::shown_key;
 use crate::sync;
 use crate::text::{clip, millis, printable, to_single_line};
-use crate::tool::PendingCall;
 
 impl Ui {
     /// Runs a turn and shows it, with its background tasks and the answers to their reports. `request.cancel` ends all of them.
