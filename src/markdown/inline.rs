@@ -138,7 +138,7 @@ fn link(rest: &str, skipped: usize, is_last: bool) -> Option<Found<'_>> {
     loop {
         match bytes.get(at) {
             _ if at > MAX_SPAN => return no,
-            None => return no.filter(|_| is_last),
+            None => return if is_last { no } else { None },
             Some(b'\\') => at += 1,
             Some(b'[') if depth == MAX_BRACKETS => return no,
             Some(b'[') => depth += 1,
