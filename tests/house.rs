@@ -114,7 +114,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("notify", 49, 6),
     ("outbox", 316, 21),
     ("paths", 176, 32),
-    ("provider", 4276, 72),
+    ("provider", 4277, 72),
     ("proxy", 274, 5),
     ("redact", 433, 11),
     ("sandbox", 1270, 13),
