@@ -114,7 +114,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("notify", 49, 6),
     ("outbox", 290, 21),
     ("paths", 176, 32),
-    ("provider", 4276, 72),
+    ("provider", 4277, 72),
     ("proxy", 274, 5),
     ("redact", 430, 11),
     ("sandbox", 1269, 13),

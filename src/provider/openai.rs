@@ -273,11 +273,10 @@ fn said<'a>(reply: &'a Reply, draft: &Draft<'a>) -> Turn<'a> {
 fn call_of(call: &ToolCall, is_first: bool, echoes: bool, draft: &Draft) -> Value {
     let function = json!({"name": call.name, "arguments": call.object()});
     let mut sent = json!({"id": draft.id(&call.id), "type": "function", "function": function});
-    let echoed = call.extra.iter().filter(|_| echoes);
-    for (name, value) in echoed {
+    for (name, value) in &call.extra {
         match name.as_str() {
-            SIGNED => sent[SIGNED] = value.clone(),
-            SIGNATURE => sent["function"][SIGNATURE] = value.clone(),
+            SIGNED if echoes => sent[SIGNED] = value.clone(),
+            SIGNATURE if echoes => sent["function"][SIGNATURE] = value.clone(),
             _ => {}
         }
     }

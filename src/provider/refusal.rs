@@ -118,9 +118,11 @@ impl HostRefusal {
             should_retry: header("x-should-retry") == Some("true"),
             ..Self::default()
         };
-        if let Some(location) = header("location").filter(|_| is_redirect) {
-            let address = redact_url(location);
-            refusal.texts.push(format!("redirected to {address}"));
+        match header("location").map(redact_url) {
+            Some(address) if is_redirect => {
+                refusal.texts.push(format!("redirected to {address}"));
+            }
+            _ => {}
         }
         match parse_json(body) {
             Ok(body) => refusal.collect(&body),
