@@ -89,7 +89,7 @@ const LINES: usize = 750;
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 709, 42),
-    ("agent", 2704, 58),
+    ("agent", 2708, 58),
     ("app", 1589, 76),
     ("bus", 882, 58),
     ("cancel", 153, 15),
