@@ -152,10 +152,11 @@ impl PromptFiles {
 
     /// Adds USER.md and MEMORY.md, and the end of the notes of two days. Their folder is opened once.
     fn add_notes(&self, prompt: &mut SystemPrompt, now: SystemTime) {
-        let Some(Grant { path, .. }) = &self.notes else {
+        let Some(notes) = &self.notes else {
             return;
         };
-        let dir = match self.notes.as_ref().map_or(Ok(None), opened) {
+        let path = &notes.path;
+        let dir = match opened(notes) {
             Ok(Some(dir)) => dir,
             Ok(None) => return,
             Err(e) => return prompt.leave_out(path, "USER.md", &e),

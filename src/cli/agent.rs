@@ -252,7 +252,6 @@ fn flags(args: &Args, ui: &Ui, schema: Option<&AnswerSchema>) -> Result<Flags> {
         budget_tokens,
         undo_of: Some("cli_"),
         system,
-        ..Flags::default()
     })
 }
 

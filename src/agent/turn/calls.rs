@@ -276,7 +276,11 @@ impl Turn<'_> {
                 Durability::Later
             };
             let message = Message::ToolResult(result);
-            open.append(&[Record::Message(&message)], durability, SystemTime::now())
+            open.append(&[Record::Message(&message)], durability, SystemTime::now())?;
+            // Images take much memory, of which the copy made for the file is freed first.
+            open.session.messages.pop();
+            open.session.messages.push(message);
+            Ok(())
         })?;
         calls.store_values(open)
     }
