@@ -16,14 +16,23 @@ use crate::text::not_found;
 /// Opens a file or a pipe, which the user knows as `shown`.
 pub(super) fn open(path: &Path, shown: &str) -> Result<File> {
     match File::open(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => {
-            Err(not_found("file", shown, [], "").hint("check the path"))
-        }
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(no_file(shown)),
         Err(e) => Err(Error::usage(Error::from(e).message)),
         Ok(file) if file.metadata()?.is_dir() => {
             Err(Error::usage(format!("{shown} is a directory")).hint("name a file"))
         }
         Ok(file) => Ok(file),
+    }
+}
+
+/// Creates the error for a missing file, with the directory that was searched.
+fn no_file(path: &str) -> Error {
+    let error = not_found("file", path, [], "");
+    match std::env::current_dir() {
+        Ok(dir) if !path.starts_with(['/', '~']) => {
+            error.hint(format!("check the path, which starts in {}", dir.display()))
+        }
+        _ => error.hint("check the path"),
     }
 }
 

@@ -121,7 +121,7 @@ impl Repl {
         if named.is_empty() {
             return self.turn(request);
         }
-        if !self.ui.agrees(&attach::question(&named), false)? {
+        if self.ui.yes_or_no(&attach::question(&named), false)? != Some(true) {
             self.ui.note("sent without the files");
             return self.turn(request);
         }

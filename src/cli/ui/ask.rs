@@ -81,13 +81,8 @@ impl Ui {
         Ok(None)
     }
 
-    /// Asks whether to do something; Enter means `default`.
-    ///
-    /// # Errors
-    /// Returns [`Kind::Interrupted`] without an answer.
-    pub(in crate::cli) fn agrees(&self, question: &str, default: bool) -> Result<bool> {
-        // Restores the terminal if a signal arrives during the question.
-        self.signals.watch()?;
+    /// Asks whether to do something; Enter means `default`. `None` after Ctrl-C or Ctrl-D.
+    pub(in crate::cli) fn yes_or_no(&self, question: &str, default: bool) -> Result<Option<bool>> {
         let answers = [
             ("", default),
             ("y", true),
@@ -96,8 +91,17 @@ impl Ui {
             ("no", false),
         ];
         let shown = if default { "[Y/n]" } else { "[y/N]" };
-        let answer = self.choose(&format!("{question} {shown} "), &answers)?;
-        answer.ok_or_else(not_answered)
+        self.choose(&format!("{question} {shown} "), &answers)
+    }
+
+    /// Like [`Ui::yes_or_no`], but requires an answer.
+    ///
+    /// # Errors
+    /// Returns [`Kind::Interrupted`] without an answer.
+    pub(in crate::cli) fn agrees(&self, question: &str, default: bool) -> Result<bool> {
+        // Restores the terminal if a signal arrives during the question.
+        self.signals.watch()?;
+        self.yes_or_no(question, default)?.ok_or_else(not_answered)
     }
 
     /// Asks until `check` accepts the answer, and returns its result.
