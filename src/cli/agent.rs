@@ -45,7 +45,7 @@ pub(super) fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let ui = &ui.with_flags(args);
     let schema = AnswerSchema::read_from(args)?;
     let flags = flags(args, ui, schema.as_ref())?;
-    let app = Arc::new(with_flags(app, args)?);
+    let app = Arc::new(app.with_overrides(overrides(app, args)?));
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);
     let question = question::read(args, &app.home, ui, deadline.as_ref())?;
@@ -255,18 +255,6 @@ fn flags(args: &Args, ui: &Ui, schema: Option<&AnswerSchema>) -> Result<Flags> {
     })
 }
 
-/// Returns the home with the settings that flags override.
-fn with_flags(app: &App, args: &Args) -> Result<App> {
-    let mut overrides = overrides(args)?;
-    let Some(typed) = args.value("model") else {
-        return Ok(app.with_overrides(overrides));
-    };
-    let others = app.with_overrides(overrides.clone());
-    let name = catalog::whole_name(others.loaded()?, typed)?;
-    overrides.push(Override::new("--model", MODEL_NAME, name));
-    Ok(app.with_overrides(overrides))
-}
-
 fn tools(args: &Args) -> Option<Vec<String>> {
     let names = args.values("tools").flat_map(|list| list.split(','));
     let names = names.map(str::trim).filter(|name| !name.is_empty());
@@ -274,17 +262,11 @@ fn tools(args: &Args) -> Option<Vec<String>> {
 }
 
 /// Returns the settings overridden by flags.
-fn overrides(args: &Args) -> Result<Vec<Override>> {
+fn overrides(app: &App, args: &Args) -> Result<Vec<Override>> {
     let mut overrides: Vec<Override> = Vec::new();
     if let Some(dir) = args.value("workspace") {
         let dir = std::path::absolute(dir).doing("finding the workspace")?;
         let shown = dir.display().to_string();
-        if dir.is_file() {
-            return Err(
-                Error::usage(format!("--workspace: {shown} is not a directory"))
-                    .hint("name a directory"),
-            );
-        }
         if !dir.is_dir() {
             let create = format!("mkdir -p {}", shell_words::quote(&shown));
             return Err(not_found_near("directory", &shown, None, &create).doing("--workspace"));
@@ -303,6 +285,10 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
             let path = format!("agents.defaults.{name}");
             overrides.push(Override::new(flag, &path, value));
         }
+    }
+    if let Some(typed) = args.value("model") {
+        let name = catalog::whole_name(app.loaded()?, typed)?;
+        overrides.push(Override::new("--model", MODEL_NAME, name));
     }
     Ok(overrides)
 }

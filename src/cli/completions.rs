@@ -94,13 +94,9 @@ fn first_words() -> Vec<String> {
 
 /// Returns the names that a placeholder of a command or flag stands for; `None` for files, no names if they cannot be read.
 fn names(command: &Subcommand, placeholder: &str, app: &App) -> Option<Vec<String>> {
+    const FREE: [&str; 5] = ["TEXT", "FILE", "DIR", "COMMAND", "VALUE"];
     let placeholder = placeholder.trim_matches(['[', ']', '.']);
-    let is_file = |word: &&str| placeholder.contains(word);
-    if placeholder.is_empty()
-        || ["TEXT", "FILE", "DIR", "COMMAND", "VALUE"]
-            .iter()
-            .any(is_file)
-    {
+    if placeholder.is_empty() || FREE.iter().any(|word| placeholder.contains(word)) {
         return None;
     }
     Some(stored_names(command.group(), placeholder, app).unwrap_or_default())

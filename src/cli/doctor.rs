@@ -12,67 +12,62 @@ use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Kind, Result};
 use crate::tool::exec::passed;
 
-/// Prints checks as they finish.
-#[derive(Default)]
-struct Report {
-    failed: bool,
-}
-
-impl Report {
-    /// Prints checks. At a terminal, lines are wrapped, but fixes are not, so that a command can be copied.
-    fn add(&mut self, checks: impl IntoIterator<Item = Check>) -> Result<()> {
-        for check in checks {
-            self.failed |= check.outcome == Outcome::Fail;
-            let fix = check.fix_line().map(|line| line + "\n");
-            print(&(hanging_indent(&check.line(), 6) + &fix.unwrap_or_default()))?;
-        }
-        Ok(())
+/// Prints checks as they finish, and returns whether one failed. At a terminal, lines are wrapped, but fixes are not, so that a
+/// command can be copied.
+fn show(checks: impl IntoIterator<Item = Check>) -> Result<bool> {
+    let mut failed = false;
+    for check in checks {
+        failed |= check.outcome == Outcome::Fail;
+        let fix = check.fix_line().map(|line| line + "\n");
+        print(&(hanging_indent(&check.line(), 6) + &fix.unwrap_or_default()))?;
     }
+    Ok(failed)
 }
 
 pub(super) fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
-    let mut report = Report::default();
     let facts = Facts::find(app);
-    report.add(home::checks(&facts))?;
+    let mut failed = show(home::checks(&facts))?;
     let Ok(loaded) = &facts.loaded else {
         return Ok(1);
     };
-    report.add([model::configured_model(&facts, loaded)])?;
+    failed |= show([model::configured_model(&facts, loaded)])?;
     if let Some(users) = facts.bot_users() {
-        report.add([match Bot::configured(loaded) {
+        failed |= show([match Bot::configured(loaded) {
             Ok(bot) => bot::bot(&bot.api, users > 0),
             Err(e) => Check::of_error("telegram", e),
         }])?;
     }
     // Both write to the disk.
     if home::full_disk(&app.home).is_none() {
-        workspace_and_sandbox(app, loaded, &mut report)?;
+        failed |= workspace_and_sandbox(app, loaded)?;
     }
-    report.add(super::mcp::checks(loaded))?;
+    failed |= show(super::mcp::checks(loaded))?;
     if given.has("provider") {
-        report.add([question(loaded)])?;
+        failed |= show([question(loaded)])?;
     }
-    Ok(u8::from(report.failed))
+    Ok(u8::from(failed))
 }
 
-fn workspace_and_sandbox(app: &App, loaded: &Loaded, report: &mut Report) -> Result<()> {
+fn workspace_and_sandbox(app: &App, loaded: &Loaded) -> Result<bool> {
     const NAME: &str = "workspace";
     let workers = match app::make_workspace(loaded).and_then(|()| app.workers()) {
         Ok(workers) => workers,
-        Err(e) => return report.add([Check::of_error(NAME, app.home.hinted(e))]),
+        Err(e) => return show([Check::of_error(NAME, app.home.hinted(e))]),
     };
-    let workspace = workers.workspace().path.display().to_string();
-    report.add([Check::ok(NAME, workspace)])?;
+    let mut checks = vec![Check::ok(
+        NAME,
+        workers.workspace().path.display().to_string(),
+    )];
     let unknown = app::unconfirmed(&loaded.config).into_iter();
-    report.add(unknown.map(|e| Check::of_error("confirm", e)))?;
+    checks.extend(unknown.map(|e| Check::of_error("confirm", e)));
     let misplaced = app::misplaced(loaded).map(|found| Check::info(NAME, found));
-    report.add(misplaced.map(|check| check.fix("move them there, or delete them")))?;
+    checks.extend(misplaced.map(|check| check.fix("move them there, or delete them")));
     let exec = &loaded.config.tools.exec;
-    let checks = sandbox::checks(&workers, exec);
-    let holds = checks[0].outcome == Outcome::Ok;
-    report.add(checks)?;
+    let sandbox = sandbox::checks(&workers, exec);
+    let holds = sandbox[0].outcome == Outcome::Ok;
+    let failed = show(checks.into_iter().chain(sandbox))?;
     if !holds {
-        return Ok(());
+        return Ok(failed);
     }
     let subject = Subject {
         home: &app.home,
@@ -80,7 +75,8 @@ fn workspace_and_sandbox(app: &App, loaded: &Loaded, report: &mut Report) -> Res
         passed: passed(&loaded.config, &app.env),
         network: exec.network,
     };
-    report.add(break_out::run(&subject).unwrap_or_else(|e| vec![Check::of_error("break-out", e)]))
+    let attacks = break_out::run(&subject);
+    Ok(failed | show(attacks.unwrap_or_else(|e| vec![Check::of_error("break-out", e)]))?)
 }
 
 /// Asks the configured model.

@@ -12,9 +12,9 @@ use super::{confirm, notice, print, table};
 use crate::app::{self, App};
 use crate::cancel::Cancel;
 use crate::config::edit;
-use crate::config::{self, Config, Loaded, McpServer, path, proxy};
+use crate::config::{Config, Loaded, McpServer, path, proxy};
 use crate::doctor::{Check, Outcome, has_program};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::mcp::{RemoteTool, Servers, brief};
 use crate::storage;
 use crate::text::{counted, not_found, not_found_near, to_single_line};
@@ -138,13 +138,7 @@ pub(super) fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
         let hint = format!("choose another name, or run `bantam mcp remove {name}`");
         return Err(Error::usage(format!("config.json has a server {name} already")).hint(hint));
     }
-    // Parsed as if it were in the file.
-    let text = json!({"mcpServers": {name: value}}).to_string();
-    let alone = config::load_for(home, Some(&text), &app.env, Vec::new())?.config;
-    let entry = alone.mcp_servers.get(name).ok_or_else(|| {
-        Error::config("BANTAM_MCPSERVERS replaces mcpServers of config.json")
-            .hint("unset BANTAM_MCPSERVERS")
-    })?;
+    let entry: McpServer = serde_json::from_value(value.clone()).doing("reading the arguments")?;
     // It may be invisible in the sandbox, which cannot tell that from a missing one.
     let is_known = entry.env.contains_key("PATH") || has_program(&entry.command, &app.env);
     if entry.url.is_empty() && !is_known {
@@ -155,7 +149,7 @@ pub(super) fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     config.mcp_servers.insert(name.clone(), entry.clone());
     let with_it = loaded.with(config);
     let has_files = home.mcp_home(name).exists();
-    let asked = app::make_workspace(&with_it).and_then(|()| list_server(&with_it, name, entry));
+    let asked = app::make_workspace(&with_it).and_then(|()| list_server(&with_it, name, &entry));
     if asked.is_err() {
         // The file may have been created for the attempt.
         storage::remove(&home.mcp_tools(name))?;
@@ -163,7 +157,7 @@ pub(super) fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
             storage::remove(&home.mcp_home(name))?;
         }
     }
-    let tools = asked.map_err(|e| explain_failed_add(e, name, entry))?;
+    let tools = asked.map_err(|e| explain_failed_add(e, name, &entry))?;
     edit::set(home, &app.env, &["mcpServers", name], &value)?;
     print(&format!("Added {name}: {}\n", counted(tools.len(), "tool")))?;
     if entry.url.is_empty() && entry.network {
@@ -180,14 +174,11 @@ fn explain_failed_add(e: Error, name: &str, entry: &McpServer) -> Error {
     if entry.url.is_empty() && e.kind == Kind::Failed {
         let words = std::iter::once(&entry.command).chain(&entry.args);
         let command = shell_words::join(words);
-        return e.hint(format!(
-            "run `bantam mcp add {name} --read DIR -- {command}` if it needs more files"
-        ));
+        let again = format!("bantam mcp add {name} --read DIR -- {command}");
+        return e.hint(format!("run `{again}` if it needs more files"));
     }
-    if e.hint.is_some() {
-        return e;
-    }
-    e.hint("correct the address")
+    let hint = e.hint.clone();
+    e.hint(hint.unwrap_or_else(|| "correct the address".to_owned()))
 }
 
 /// Creates the entry described by the arguments.

@@ -219,11 +219,8 @@ pub(super) fn erase(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let home = &app.home;
     let key = archive::find(home, &args.words[0])?;
     let typed = to_single_line(&args.words[0], 80);
-    if !confirm(
-        args,
-        ui,
-        &format!("Permanently erase {typed} and its archived parts?"),
-    )? {
+    let question = format!("Permanently erase {typed} and its archived parts?");
+    if !confirm(args, ui, &question)? {
         return print("Nothing erased\n").map(|()| 0);
     }
     let files = archive::erase(home, &key, &Cancel::new(None))?;

@@ -50,13 +50,8 @@ pub(super) fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
         .named(name)
         .ok_or_else(|| skills::unknown(&skills, name))?;
     let lines: Vec<String> = skill.text.trim().lines().map(printable).collect();
-    print(&format!(
-        "{}: {}\n\n{}\n",
-        skill.name,
-        skill.description,
-        lines.join("\n")
-    ))
-    .map(|()| 0)
+    let (about, text) = (&skill.description, lines.join("\n"));
+    print(&format!("{}: {about}\n\n{text}\n", skill.name)).map(|()| 0)
 }
 
 pub(super) fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
@@ -73,11 +68,8 @@ pub(super) fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let found = skills::candidates(&fetched.folder, fetched.called.as_deref())?;
     let skill = chosen(&found, source, wanted)?;
     print(&format!("{}\n", skill.describe()))?;
-    if !confirm(
-        args,
-        ui,
-        "Install it? The agent will follow its instructions.",
-    )? {
+    let question = "Install it? The agent will follow its instructions.";
+    if !confirm(args, ui, question)? {
         return print("Nothing installed\n").map(|()| 0);
     }
     let name = skills::install(&skills, skill)?;
@@ -118,11 +110,8 @@ pub(super) fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     if skills.all().named(name).is_none() && !skills.dir().join(name).is_dir() {
         return Err(skills::unknown(&skills, name));
     }
-    if !confirm(
-        args,
-        ui,
-        &format!("Delete the skill {shown} and all its files?"),
-    )? {
+    let question = format!("Delete the skill {shown} and all its files?");
+    if !confirm(args, ui, &question)? {
         return print("Nothing deleted\n").map(|()| 0);
     }
     let _lock = lock_agent_folder(&app.home)?;

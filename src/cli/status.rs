@@ -96,10 +96,8 @@ fn page(facts: &Facts) -> String {
     for row in &learned(facts) {
         let [model, host, says, since] =
             ["model", "host", "says", "since"].map(|name| row[name].as_str().unwrap_or_default());
-        page.add(
-            "learned",
-            format!("{model} at {host}: {says} (since {since})"),
-        );
+        let line = format!("{model} at {host}: {says} (since {since})");
+        page.add("learned", line);
     }
     if !facts.learned.is_empty() {
         let path = facts::path(home).display().to_string();
@@ -142,10 +140,8 @@ fn add_settings(page: &mut StatusPage, facts: &Facts, loaded: &Loaded) {
     page.add("telegram", bot);
     let http = &loaded.config.channels.http;
     if http.enabled {
-        let mut text = format!(
-            "http://{}/v1 while the gateway runs",
-            config::shown(&http.listen)
-        );
+        let listen = config::shown(&http.listen);
+        let mut text = format!("http://{listen}/v1 while the gateway runs");
         if http.token.is_empty() {
             let path = facts.app.home.http_token();
             text += &format!("; its token is in {}", path.display());
@@ -180,14 +176,12 @@ fn add_gateway(page: &mut StatusPage, gateway: &Value, zone: &Zone) {
     if *waiting != 0 {
         page.add("", format!("messages waiting for an answer: {waiting}"));
     }
-    let (count, oldest) = (
-        &gateway["undelivered"]["count"],
-        &gateway["undelivered"]["oldest"],
-    );
+    let undelivered = &gateway["undelivered"];
+    let count = &undelivered["count"];
     if *count != 0 {
-        let oldest = time(oldest);
-        let undelivered = format!("answers not delivered yet: {count}, the oldest from {oldest}");
-        page.add("", undelivered);
+        let oldest = time(&undelivered["oldest"]);
+        let line = format!("answers not delivered yet: {count}, the oldest from {oldest}");
+        page.add("", line);
     }
     if let Some(jobs @ [next, ..]) = gateway["jobs"].as_array().map(Vec::as_slice) {
         let (count, name, at) = (jobs.len(), text(&next["name"]), time(&next["next"]));

@@ -109,14 +109,8 @@ fn configuration(facts: &Facts) -> Vec<Check> {
         (Ok(_), Err(_)) => Check::ok(NAME, format!("no file {shown}; the defaults apply")),
         (Ok(_), Ok(_)) => Check::ok(NAME, format!("{shown} is valid")),
     }];
-    if let Ok(loaded) = &facts.loaded {
-        checks.extend(
-            loaded
-                .warnings
-                .iter()
-                .map(|warning| Check::info(NAME, warning)),
-        );
-    }
+    let warnings = facts.loaded.iter().flat_map(|loaded| &loaded.warnings);
+    checks.extend(warnings.map(|warning| Check::info(NAME, warning)));
     // A user who can write it can choose the key's command, the sandbox and the model.
     if let Some(mode) = mode.ok().filter(|mode| mode & 0o022 != 0) {
         let found = format!("{shown}: mode {mode:04o}: others can write it");

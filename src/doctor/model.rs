@@ -23,13 +23,9 @@ pub(crate) fn configured_model(facts: &Facts, loaded: &Loaded) -> Check {
         Err(e) => return Check::of_error(NAME, e.clone()),
         Ok(Some(model)) if model.protocol != Protocol::Demo => model,
         Ok(model) => {
-            let ollama = if model.is_none() {
-                ollama::pick_model(&loaded.env)
-            } else {
-                None
-            };
+            let ollama = model.is_none().then(|| ollama::pick_model(&loaded.env));
             let demo = "the built-in demo, which is not a language model";
-            return match ollama {
+            return match ollama.flatten() {
                 Some(id) => Check::ok(NAME, format!("no key is set: {id} of Ollama answers")),
                 None => Check::info(NAME, demo).fix("bantam onboard"),
             };
