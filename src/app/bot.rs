@@ -77,8 +77,10 @@ impl Bot {
 
 /// Returns the owner's chat with the bot that the gateway runs, if there is one.
 pub(crate) fn owner(loaded: &Loaded) -> Option<String> {
-    let users = loaded.config.channels.telegram.ids();
-    let owner = users.first().filter(|_| is_enabled(loaded))?;
+    if !is_enabled(loaded) {
+        return None;
+    }
+    let owner = *loaded.config.channels.telegram.ids().first()?;
     Some(format!("{CHANNEL}:{owner}"))
 }
 

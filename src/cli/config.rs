@@ -127,9 +127,8 @@ fn warn(loaded: &Loaded) {
     loaded.warnings.iter().for_each(|line| notice(line));
     if let Some(e) = loaded.config.incomplete(&loaded.env) {
         let what = to_single_line(&e.message, 2000);
-        notice(&format!(
-            "warning: saved, but no model can answer yet: {what}"
-        ));
+        let line = format!("warning: saved, but no model can answer yet: {what}");
+        notice(&line);
         if let Some(hint) = e.hint {
             say(&format!("hint: {}", to_single_line(&hint, 2000)));
         }

@@ -175,16 +175,19 @@ fn is_piped() -> bool {
 fn fail(args: &[OsString], e: &Error) -> u8 {
     let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
     let words: Vec<String> = words.take_while(|word| word != "--").collect();
-    let is_json = |word: &String| matches!(word.as_str(), "--json" | "--events");
-    let command = command_of(&words).filter(|_| words.iter().any(is_json));
-    let has_json = |(command, _): &(&Subcommand, _)| command.flags().any(|f| f.long == "json");
-    if let Some((command, _)) = command.filter(has_json) {
-        let object = match command.name() {
-            "agent" => ui::failure_json(e),
-            _ => json!({"ok": false, "error": error_json(e)}),
-        };
-        // If standard output also fails, the error cannot be reported there.
-        drop(print_json(&object));
+    let wants_json = words
+        .iter()
+        .any(|word| matches!(&**word, "--json" | "--events"));
+    match command_of(&words) {
+        Some((command, _)) if wants_json && command.flags().any(|flag| flag.long == "json") => {
+            let object = match command.name() {
+                "agent" => ui::failure_json(e),
+                _ => json!({"ok": false, "error": error_json(e)}),
+            };
+            // If standard output also fails, the error cannot be reported there.
+            drop(print_json(&object));
+        }
+        _ => {}
     }
     report(e)
 }

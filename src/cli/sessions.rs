@@ -203,16 +203,14 @@ pub(super) fn reset(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let home = &app.home;
     let key = archive::find(home, &args.words[0])?;
     let (now, typed) = (SystemTime::now(), to_single_line(&args.words[0], 80));
-    print(
-        &match archive::reset(home, &key, &Cancel::new(None), now)? {
-            Some(old) => format!(
-                "{typed} starts over; the old conversation is archived in {}\n",
-                old.display()
-            ),
-            None => format!("{typed} is already empty\n"),
-        },
-    )
-    .map(|()| 0)
+    let told = match archive::reset(home, &key, &Cancel::new(None), now)? {
+        Some(old) => format!(
+            "{typed} starts over; the old conversation is archived in {}\n",
+            old.display()
+        ),
+        None => format!("{typed} is already empty\n"),
+    };
+    print(&told).map(|()| 0)
 }
 
 pub(super) fn erase(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
