@@ -273,13 +273,8 @@ fn named_conversation_job_delivers_without_gateway() {
         .prints("You said: plants.\n")
         .is_quiet();
     assert_eq!(api.texts(7), ["You said: plants."]);
-    let noted = home
-        .bantam()
-        .args(["sessions", "show", "telegram_7"])
-        .run()
-        .exits(0)
-        .stdout
-        .clone();
+    // It waits for the chat's next turn.
+    let noted = std::fs::read_to_string(home.path("state/queue.jsonl")).unwrap();
     assert!(
         noted.contains("sent this to the chat") && noted.contains("You said: plants."),
         "{noted}"

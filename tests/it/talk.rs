@@ -65,20 +65,15 @@ fn waiting(home: &Home) -> Vec<String> {
         .collect()
 }
 
-/// Returns the messages recorded in a conversation, or for it.
+/// Returns the messages that wait for a conversation.
 #[track_caller]
 fn notes(home: &Home, key: &str) -> Vec<String> {
-    let run = home
-        .bantam()
-        .args(["sessions", "show", key, "--json"])
-        .run();
-    let all = run
-        .exits(0)
-        .stdout
+    let queue = std::fs::read_to_string(home.path("state/queue.jsonl")).unwrap();
+    let all = queue
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap());
-    all.filter(|message: &Value| message["kind"] == "note")
-        .map(|message| message["content"].as_str().unwrap().to_owned())
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    all.filter(|line| line["kind"] == "deferred" && line["item"]["session"] == key)
+        .map(|line| line["item"]["content"].as_str().unwrap().to_owned())
         .collect()
 }
 

@@ -315,17 +315,14 @@ fn tools_are_listed_chosen_and_added() {
         (specs[1].risk, &*specs[1].source),
         (Risk::Safe, "this program")
     );
-    for (schema, says) in [
-        ("{", "not JSON"),
-        (r#"{"type":"string"}"#, "its type is not"),
-    ] {
+    for schema in ["{", r#"{"type":"string"}"#] {
         let bad = Function::new("bad", "x", schema, |_: Value, _: &CallContext| Ok(""));
         let refused = Agent::builder()
             .provider(OpenAi::new("", "", "x"))
             .tool(bad)
             .build();
         let refused = refused.err().unwrap();
-        assert!(refused.message.contains(says), "{refused}");
+        assert!(refused.message.contains("not a JSON object"), "{refused}");
     }
 }
 
