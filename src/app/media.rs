@@ -40,6 +40,17 @@ pub(super) fn endpoint(
     Ok(Some(ModelEndpoint { setting, host }))
 }
 
+/// Returns why models for other purposes than chat cannot be used.
+pub(crate) fn unusable(loaded: &Loaded) -> impl Iterator<Item = Error> {
+    let config = &loaded.config;
+    let models = [
+        ("tools.transcribe.model", &config.tools.transcribe.model),
+        ("memory.embedding_model", &config.memory.embedding_model),
+    ];
+    let error = |(setting, name): (_, &String)| endpoint(setting, name, loaded).err();
+    models.into_iter().filter_map(error)
+}
+
 /// Makes a function that transcribes recordings.
 pub(crate) fn transcriber(loaded: &Loaded) -> Result<Option<Arc<Transcribe>>> {
     let endpoint = endpoint(

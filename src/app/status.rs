@@ -5,6 +5,7 @@
 //! crashed leaves the file unchanged, so its lock shows whether a gateway is running.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use crate::error::Result;
 use crate::json::parse_json;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
+use crate::sync;
 use crate::text::rfc3339;
 
 /// Version of the file's format.
@@ -70,6 +72,9 @@ pub(crate) fn end(home: &Home, now: SystemTime) -> Result<()> {
 
 /// Changes the file if this process has written it.
 fn change(home: &Home, change: impl FnOnce(&mut Value)) -> Result<()> {
+    // The poller may change it while the program ends.
+    static CHANGING: Mutex<()> = Mutex::new(());
+    let _changing = sync::lock(&CHANGING);
     let Some(old) = own(home) else {
         return Ok(());
     };

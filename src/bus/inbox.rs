@@ -275,6 +275,11 @@ impl Inbox {
         self.lock().turns()
     }
 
+    /// Returns how many messages wait behind each turn that waits for its user.
+    pub(crate) fn behind_questions(&self) -> Vec<usize> {
+        self.lock().behind_questions()
+    }
+
     /// Begins work without a message, such as a turn of an HTTP client. The end of serving and a restart wait until the result is
     /// dropped.
     pub(crate) fn begin_other(&self) -> OtherWork {

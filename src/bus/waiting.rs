@@ -91,11 +91,9 @@ impl WaitingMessages {
         // The tasks of these reports are stopped, and a report must not take the stop of the next message.
         let waiting = &mut conversation.waiting;
         waiting.retain(|(_, message)| !matches!(message.source, Source::Task));
-        let is_running = conversation
-            .running
-            .as_ref()
-            .is_some_and(Running::is_of_turn);
-        let has_turn = is_running || waiting.iter().any(|(_, next)| next.command.is_none());
+        let running = conversation.running.as_ref();
+        let has_turn = running.is_some_and(Running::is_of_turn)
+            || waiting.iter().any(|(_, next)| next.command.is_none());
         let stopped = has_turn.then(|| conversation.cancel.clone());
         self.remove_ended();
         stopped
@@ -185,10 +183,8 @@ impl WaitingMessages {
 
     /// Returns the messages of a conversation's work whose start is not counted yet, unless the program is stopping.
     pub(super) fn begin_start(&mut self, session: &str) -> Option<Vec<String>> {
-        if self.is_halted {
-            return None;
-        }
-        let running = self.running_in(session)?;
+        let is_halted = self.is_halted;
+        let running = self.running_in(session).filter(|_| !is_halted)?;
         Some(running.ids().skip(running.counted).collect())
     }
 
@@ -204,13 +200,9 @@ impl WaitingMessages {
         let most = MAX_JOINED.saturating_sub(running.messages.len());
         let joining = waiting.iter().take(most);
         let count = joining.take_while(|(_, next)| running.takes(next)).count();
-        let until = match waiting.back() {
-            Some((arrived, last)) if count == waiting.len() && last.more_follows() => {
-                Some(*arrived + NEXT_PART)
-            }
-            _ => None,
-        };
-        (count, until)
+        let last = waiting.back().filter(|_| count == waiting.len());
+        let part = last.filter(|(_, last)| last.more_follows());
+        (count, part.map(|(arrived, _)| *arrived + NEXT_PART))
     }
 
     /// Removes the messages that the running turn of a conversation can receive, and lets them join it. While the program stops
@@ -264,9 +256,15 @@ impl WaitingMessages {
         self.by_key.retain(|_, conversation| is_open(conversation));
     }
 
+    /// Returns how many messages wait behind each turn that waits for its user.
+    pub(super) fn behind_questions(&self) -> Vec<usize> {
+        let asks = |of: &&Conversation| of.running.as_ref().is_some_and(|running| running.asks);
+        let asking = self.by_key.values().filter(asks);
+        asking.map(|of| of.waiting.len()).collect()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
-        let asks = |of: &Conversation| of.running.as_ref().is_some_and(|running| running.asks);
-        self.others == 0 && self.by_key.values().all(asks)
+        self.others == 0 && self.behind_questions().len() == self.by_key.len()
     }
 
     /// Whether serving has ended: no message comes any more, and all are answered or remain for the next program.

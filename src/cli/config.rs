@@ -125,10 +125,11 @@ fn problems(loaded: &Loaded) -> Vec<Error> {
 /// Shows what is still missing in a valid configuration.
 fn warn(loaded: &Loaded) {
     loaded.warnings.iter().for_each(|line| notice(line));
-    if let Some(e) = loaded.config.incomplete(&loaded.env) {
+    let incomplete = loaded.config.incomplete(&loaded.env).into_iter();
+    let incomplete = incomplete.map(|e| e.doing("no model can answer yet"));
+    for e in incomplete.chain(app::media::unusable(loaded)) {
         let what = to_single_line(&e.message, 2000);
-        let line = format!("warning: saved, but no model can answer yet: {what}");
-        notice(&line);
+        notice(&format!("warning: saved, but {what}"));
         if let Some(hint) = e.hint {
             say(&format!("hint: {}", to_single_line(&hint, 2000)));
         }

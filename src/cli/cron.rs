@@ -28,8 +28,8 @@ fn jobs(app: &App) -> Jobs {
 }
 
 pub(super) fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
-    let (mut new, owner) = new_job(app, given)?;
-    let (home, jobs) = (&app.home, jobs(app));
+    let mut new = new_job(given)?;
+    let (home, jobs, owner) = (&app.home, jobs(app), owner(app));
     if !new.model.is_empty() {
         let loaded = app.loaded()?;
         new.model = catalog::whole_name(loaded, &new.model)?;
@@ -45,12 +45,14 @@ pub(super) fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         "Added job {id} ({name})\n{}",
         upcoming(&jobs, &job, 3)?
     ))?;
-    if let Some(owner) = owner {
+    if new.to.is_empty() {
+        let chat = owner.as_ref().map(|chat| format!("{chat}, "));
+        let to = chat.unwrap_or_default() + "the bot's owner";
         notice(&format!(
-            "its answers go to {owner}, the bot's owner; --to none keeps them in the job's conversation"
+            "its answers go to {to}; --to none keeps them in the job's conversation"
         ));
     }
-    if let Some(chat) = job.to() {
+    if let Some(chat) = job.to(owner) {
         tell_if_undelivered(&chat, app)?;
     }
     if let Some((run, check)) = &check {
@@ -79,31 +81,27 @@ fn try_check(run: &CheckCommand, check: &JobCheck) -> String {
     }
 }
 
-/// Returns the job that the command line describes, and the bot's owner if its answers go there without being asked to.
-fn new_job(app: &App, given: &Args) -> Result<(NewJob, Option<String>)> {
+/// Returns the chat of the bot's owner, which gets the answers of jobs without a chat.
+fn owner(app: &App) -> Option<String> {
+    bot::owner(app.loaded().ok()?)
+}
+
+/// Returns the job that the command line describes.
+fn new_job(given: &Args) -> Result<NewJob> {
     let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
     let when = when(given)?;
     let message = super::question::asked(given)?;
-    let (to, owner) = match given.value("to") {
-        None => {
-            let owner = app.loaded().ok().and_then(|loaded| bot::owner(loaded));
-            (owner.clone().unwrap_or_default(), owner)
-        }
-        Some("none") => (String::new(), None),
-        Some(to) => (to.to_owned(), None),
-    };
     let check = given.value("if");
-    let new = NewJob {
+    Ok(NewJob {
         name: text("name"),
         message,
         when,
         tz: text("tz"),
-        to,
+        to: text("to"),
         session: text("session"),
         model: text("model"),
         check: check.map(|command| JobCheck::OfUser(command.to_owned())),
-    };
-    Ok((new, owner))
+    })
 }
 
 /// Returns the one time that the command line gives.
@@ -163,7 +161,10 @@ pub(super) fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
             Ok(_) if !job.is_enabled() => "disabled".to_owned(),
             Ok(next) => next.map_or("never".to_owned(), |at| zone.stamp(at / 1000)),
         };
-        let to = job.to().map(|to| format!(" -> {to}")).unwrap_or_default();
+        let to = job
+            .to(owner(app))
+            .map(|to| format!(" -> {to}"))
+            .unwrap_or_default();
         [
             job.id().to_owned(),
             next,
@@ -202,7 +203,7 @@ pub(super) fn disable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 pub(super) fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
     let (ui, jobs) = (&ui.with_flags(given), jobs(app));
     let job = jobs.find(&given.words[0])?;
-    let message = run_message(&app.home, &DueRun { job, due: now() })?;
+    let message = run_message(&app.home, &DueRun { job, due: now() }, owner(app))?;
     let Origin { chat: id, .. } = &message.origin;
     if is_running(&app.home) && jobs.running()?.iter().any(|run| run.job == *id) {
         let what = format!("the job {} is already running", to_single_line(id, 40));

@@ -86,20 +86,18 @@ impl Job {
         self.text("/payload/message").unwrap_or_default()
     }
 
-    /// Returns the destination of the answer, as `telegram:CHAT`.
-    pub(crate) fn to(&self) -> Option<String> {
-        let (channel, chat) = self
-            .text("/payload/channel")
-            .zip(self.text("/payload/to"))?;
-        (self.0["payload"]["deliver"] == true).then(|| format!("{channel}:{chat}"))
+    /// Returns the destination of the answer, as `telegram:CHAT`; `owner` is that of a job without one.
+    pub(crate) fn to(&self, owner: Option<String>) -> Option<String> {
+        let named = self.text("/payload/channel").zip(self.text("/payload/to"));
+        let named = named.map(|(channel, chat)| format!("{channel}:{chat}"));
+        named
+            .or(owner)
+            .filter(|_| self.0["payload"]["deliver"] == true)
     }
 
-    /// Returns the message for the model. Jobs that answer to a chat may also report that there is nothing to send.
+    /// Returns the message for the model of a job that answers to a chat, which may also report that there is nothing to send.
     pub(crate) fn question(&self) -> String {
         let message = self.message();
-        if self.to().is_none() {
-            return message.to_owned();
-        }
         format!(
             "{message}\n\n[If there is nothing worth reporting, answer {NOTHING_TO_REPORT} and nothing else: then nothing is sent.]"
         )

@@ -21,7 +21,7 @@ pub(crate) struct NewJob {
     pub when: When,
     /// Zone of the times of day in `when`; if empty, the zone of this machine.
     pub tz: String,
-    /// Destination of answers, `telegram:CHAT`; if empty, they are only recorded.
+    /// Destination of answers, `telegram:CHAT`; if empty, the bot's owner at that time. `none` only records them.
     pub to: String,
     /// Conversation to continue; if empty, each run starts a new one.
     pub session: String,
@@ -119,9 +119,9 @@ impl NewJob {
 
     /// Returns the part of the file that a run reads.
     fn payload(&self, message: &str) -> Result<Value> {
-        let mut payload =
-            json!({"kind": "agent_turn", "message": message, "deliver": !self.to.is_empty()});
-        if !self.to.is_empty() {
+        let is_sent = self.to != "none";
+        let mut payload = json!({"kind": "agent_turn", "message": message, "deliver": is_sent});
+        if is_sent && !self.to.is_empty() {
             (payload["to"], payload["channel"]) =
                 (telegram_chat(&self.to)?.into(), TELEGRAM.into());
         }

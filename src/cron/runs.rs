@@ -91,10 +91,8 @@ impl Runs {
     pub(super) fn read(&self) -> Result<Vec<Run>> {
         let entries = self.0.entries(KIND);
         let entries = entries.doing("reading the record of runs")?;
-        Ok(entries
-            .iter()
-            .filter_map(|entry| Run::deserialize(&entry.item).ok())
-            .collect())
+        let run = |entry: Entry| Run::deserialize(entry.item).ok();
+        Ok(entries.into_iter().filter_map(run).collect())
     }
 
     /// Adds or updates the record of a run, on disk before this returns.

@@ -138,15 +138,12 @@ impl Dispatcher {
         let (text, media) = joined(&mut work.messages);
         let first = work.first();
         let (origin, session) = (&first.origin, &first.session);
+        let ids = work.messages.iter().map(|message| message.id.clone());
         let request = Request {
             media,
             title: title.to_owned(),
             origin: origin.clone(),
-            ids: work
-                .messages
-                .iter()
-                .map(|message| message.id.clone())
-                .collect(),
+            ids: ids.collect(),
             model: first.model.clone(),
             confirm: self.asker(first, &work.cancel),
             cancel: work.cancel.clone(),
@@ -214,12 +211,8 @@ impl Dispatcher {
         if let Some(chats) = self.chats_of(&first.origin) {
             chats.end_activity(&first.origin.chat);
         }
-        let is_kept = self.end(
-            first,
-            Item::text("", text),
-            &answered,
-            is_job.then_some(&note),
-        );
+        let note = is_job.then_some(&note);
+        let is_kept = self.end(first, Item::text("", text), &answered, note);
         self.show(&first.origin, Event::Done(Box::new(response)));
         if let Source::Task = first.source {
             // A report whose answer is not on disk is answered again after a restart.
@@ -275,11 +268,8 @@ fn joined(messages: &mut [Inbound]) -> (String, Vec<Media>) {
 
 /// Returns the text that ends a turn in its chat.
 fn final_text(response: &Response) -> String {
-    let mut parts: Vec<String> = response
-        .lost
-        .iter()
-        .map(|lost| format!("⚠️ {lost}"))
-        .collect();
+    let lost = response.lost.iter().map(|lost| format!("⚠️ {lost}"));
+    let mut parts: Vec<String> = lost.collect();
     let answer = response.answer_for_chat();
     let end = match &response.error {
         // An empty answer is reported.

@@ -35,6 +35,8 @@ pub(crate) struct Clock {
     pub runs_jobs: bool,
     /// The built-in job, if heartbeats are enabled.
     pub heartbeat: Option<Job>,
+    /// Chat of jobs without one.
+    pub to: Option<String>,
     pub zone: Zone,
     /// Retention time of unnamed conversations; zero is unlimited.
     pub keep: Duration,
@@ -119,7 +121,7 @@ impl Clock {
             return None;
         }
         let runner = self.dispatcher.runner.as_ref()?;
-        let start = |due: &DueRun| self.add(run_message(self.home(), due)?);
+        let start = |due: &DueRun| self.add(run_message(self.home(), due, self.to.clone())?);
         let ticked = runner.jobs.tick(now, runner.grace, &start);
         let (next, problems) = ticked.unwrap_or_else(|e| (Some(now + RETRY), vec![e.message]));
         for problem in problems.iter().filter(|problem| !known.contains(problem)) {
@@ -145,7 +147,7 @@ impl Clock {
             let file = log_error(&self.log, file.doing("reading agent/")).flatten();
             if let Some(text) = file.and_then(|file| heartbeat::question(&file)) {
                 let job = job.clone();
-                let message = run_message(self.home(), &DueRun { job, due });
+                let message = run_message(self.home(), &DueRun { job, due }, None);
                 let add = |message| self.add(Inbound { text, ..message });
                 log_error(&self.log, message.and_then(add));
             }

@@ -50,11 +50,10 @@ impl Dispatcher {
         };
         let reply = self.handler.command(command, &message.session);
         let mut reply = reply.unwrap_or_else(|e| {
-            let text = match e.hint {
-                Some(hint) => format!("{}\nhint: {hint}", e.message),
-                None => e.message,
-            };
-            Item::text("", &text)
+            // Other hints are for a shell.
+            let near = e.hint.filter(|hint| hint.starts_with("did you mean"));
+            let near = near.map_or(String::new(), |near| format!("; {near}"));
+            Item::text("", &(e.message + &near))
         });
         if stopped > 0 {
             reply.text.push('\n');
@@ -65,6 +64,12 @@ impl Dispatcher {
             let (turns, tasks) = (self.inbox.running(), self.tasks.open(None));
             let more = format!("\nturns running: {turns}\nbackground tasks: {tasks}");
             reply.text.push_str(&more);
+            let behind = self.inbox.behind_questions();
+            if !behind.is_empty() {
+                let (open, waiting) = (behind.len(), behind.iter().sum::<usize>());
+                let text = format!("\nopen questions: {open}, messages behind them: {waiting}");
+                reply.text.push_str(&text);
+            }
         }
         self.end(message, reply, std::slice::from_ref(&message.id), None);
     }

@@ -88,10 +88,9 @@ impl HomeAgent {
 
     fn change_model(&self, session: &str, name: &str) -> Result<String> {
         if self.app.is_model_fixed() {
-            return Err(Error::config(
-                "BANTAM_AGENTS_DEFAULTS_MODEL_NAME is set for the gateway, so /model cannot change it",
-            )
-            .hint("unset BANTAM_AGENTS_DEFAULTS_MODEL_NAME"));
+            let what =
+                "/model has no effect: BANTAM_AGENTS_DEFAULTS_MODEL_NAME is set for the gateway";
+            return Err(Error::config(what));
         }
         let (_, first) = self.conversation(session).use_model(name)?;
         Ok(format!("This chat now uses `{first}`."))

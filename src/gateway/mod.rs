@@ -106,10 +106,8 @@ impl Dispatcher {
     /// Logs an event, and shows it in its channel.
     fn show(&self, origin: &Origin, event: Event) {
         if let Some((level, text)) = turn_log::line(&event) {
-            (self.turn_log)(
-                level,
-                &format!("{} {}: {text}", origin.channel, origin.chat),
-            );
+            let text = format!("{} {}: {text}", origin.channel, origin.chat);
+            (self.turn_log)(level, &text);
         }
         let channels = self.channels.iter();
         let outbound = Outbound {

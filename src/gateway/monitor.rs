@@ -121,6 +121,8 @@ pub(crate) struct Monitor {
     /// Wakes the clock.
     pub clock: SyncSender<()>,
     pub owner: Owner,
+    /// Problems of the configuration in use.
+    pub notices: Vec<String>,
 }
 
 impl Monitor {
@@ -163,19 +165,23 @@ impl Monitor {
     fn restart(self: &Arc<Self>) -> Result<()> {
         // Asks Telegram, so it may take long.
         let setup = GatewaySetup::check(self.app.reread());
-        let proven = setup.and_then(|setup| setup.check_channels(self));
+        let proven = setup.and_then(|setup| setup.check_channels(self).map(|()| setup.notices));
         let shutdown = &self.shutdown;
         if shutdown.cancel.reason().is_some() {
             return Ok(());
         }
         let is_planned = shutdown.restart.swap(proven.is_ok(), Ordering::SeqCst);
-        if let Err(e) = proven {
-            let why = e.message;
+        if let Err(e) = &proven {
+            let why = &e.message;
             self.owner.report(&format!(
                 "config.json is invalid; keeping the previous settings: {why}"
             ));
             return Ok(());
         }
+        // The restarted program logs them.
+        let notices = proven.into_iter().flatten();
+        let new = notices.filter(|notice| !self.notices.contains(notice));
+        new.for_each(|notice| self.owner.tell(&notice));
         if is_planned {
             return Ok(());
         }

@@ -29,9 +29,9 @@ pub(crate) fn now() -> i64 {
     schedule::millis(SystemTime::now())
 }
 
-/// Returns the message of a run that starts now.
-pub(crate) fn run_message(home: &Home, due: &DueRun) -> Result<Inbound> {
-    let job = &due.job;
+/// Returns the message of a run that starts now. `owner` is the chat of a job without one.
+pub(crate) fn run_message(home: &Home, due: &DueRun, owner: Option<String>) -> Result<Inbound> {
+    let (job, reply_to) = (&due.job, due.job.to(owner));
     let session = match job.session() {
         Some(key) => archive::find(home, key).or_else(|_| session_name("cli", key))?,
         None => session_name(CHANNEL, job.id())?,
@@ -46,12 +46,16 @@ pub(crate) fn run_message(home: &Home, due: &DueRun) -> Result<Inbound> {
         due: due.due,
         at: now(),
     };
+    let text = match reply_to {
+        Some(_) => job.question(),
+        None => job.message().to_owned(),
+    };
     Ok(Inbound {
         id: due.id(),
-        reply_to: job.to(),
+        reply_to,
         model: job.model().unwrap_or_default().to_owned(),
         source: Source::Job(run),
-        ..Inbound::message(origin, session, job.question())
+        ..Inbound::message(origin, session, text)
     })
 }
 

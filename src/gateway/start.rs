@@ -56,7 +56,7 @@ pub(crate) struct GatewaySetup {
     http: Option<EndpointSettings>,
     agent: HomeAgent,
     heartbeat: Option<Job>,
-    notices: Vec<String>,
+    pub notices: Vec<String>,
 }
 
 impl GatewaySetup {
@@ -206,6 +206,7 @@ fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Re
         shutdown: shutdown.clone(),
         clock: change.clone(),
         owner: owner.clone(),
+        notices: setup.notices,
     });
     monitor.record(status::begin(home, SystemTime::now()));
     monitor.clone().listen();
@@ -242,6 +243,7 @@ fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Re
         dispatcher: dispatcher.clone(),
         runs_jobs: config.cron.enabled,
         heartbeat: setup.heartbeat,
+        to: bot::owner(&loaded),
         zone: Zone::local(&loaded.env).unwrap_or_else(|_| Zone::utc()),
         keep: Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600)),
         log: log.sink("jobs"),
@@ -313,7 +315,9 @@ fn chats(app: &App, bot: &Bot, outbox: &Outbox, cancel: &Cancel) -> Result<Arc<C
     let (outbox, log) = (outbox.clone(), log(loaded).sink("telegram"));
     let owner = bot.settings.ids().first().copied();
     let sender = MessageSender::new(bot.api.clone(), outbox, cancel.clone(), log, owner);
-    let transcribe = media::transcriber(loaded)?;
+    // A model that cannot be used prevents no other answer: each recording gets the reason.
+    let transcribe = media::transcriber(loaded)
+        .unwrap_or_else(|e| Some(Arc::new(move |_, _, _| Err(e.clone()))));
     let local_time = local_time(&loaded.env);
     let chats = Chats::new(sender, bot.id(), app.workers()?, local_time, transcribe);
     drop(chats.admission.set(admission(loaded)));

@@ -164,7 +164,7 @@ impl Chats {
             },
         )?;
         if let Some(other) = other {
-            self.settle(&other, "❌ Not allowed: another call replaced it.")?;
+            self.settle(&other, "❌ No longer open: a newer question replaced it.")?;
         }
         let question = known.unwrap_or(question);
         let is_sent = question.message != 0 || question.answer.is_some();

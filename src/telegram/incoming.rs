@@ -40,8 +40,9 @@ impl Downloader<'_> {
         } else {
             format!(" ({})", file.about)
         };
+        let gap = if text.is_empty() { "" } else { "\n\n" };
         let mut said =
-            |how: String| text.push_str(&format!("\n\n[{name} was attached{about}{how}]"));
+            |how: String| text.push_str(&format!("{gap}[{name} was attached{about}{how}]"));
         if file.size > MAX_DOWNLOAD as u64 {
             let (size, most) = (size(file.size), MAX_DOWNLOAD >> 20);
             return said(format!(

@@ -70,7 +70,7 @@ impl Sender<'_> {
         let job_chat = || {
             let jobs = Jobs::new(home.clone(), &self.loaded.env).list().ok()?;
             let job = jobs.into_iter().find(|job| job.id() == origin.chat)?;
-            telegram_chat(&job.to()?).ok().map(str::to_owned)
+            telegram_chat(&job.to(None)?).ok().map(str::to_owned)
         };
         let chat = match origin.channel.as_str() {
             TELEGRAM => Some(origin.chat.clone()),

@@ -430,7 +430,7 @@ fn an_answer_to_another_text_is_none_to_this_call() {
     let gateway = start(&home);
     let second = asked(&api, 2);
     assert!(second.text.contains("a.txt"), "{second:?}");
-    wait_for(&api, OWNER, "another call replaced it.");
+    wait_for(&api, OWNER, "a newer question replaced it.");
     api.wait_for_asked("answerCallbackQuery", 1);
     assert!(!home.path("workspace/a.txt").exists());
     api.press(OWNER, OWNER, second.id, "Yes");

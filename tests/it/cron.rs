@@ -329,7 +329,7 @@ fn a_model_schedules_within_bounds() {
             jobs.as_array().unwrap().len(),
             &jobs[0]["payload"]["deliver"]
         ),
-        (1, &json!(false))
+        (1, &json!(true))
     );
 
     let id = jobs[0]["id"].as_str().unwrap().to_owned();

@@ -349,7 +349,7 @@ fn the_commands_do_what_they_say() {
         ("/status", "of 131072 tokens"),
         ("/usage", "1 requests, 11 input and 7 output tokens"),
         ("/model", "openai/test-model"),
-        ("/model none/such", "\nhint: "),
+        ("/model none/such", "no model named"),
         ("/sttus", "There is no command /sttus"),
         ("/usr/bin is full", "You said: /usr/bin is full"),
         ("/model second", "This chat now uses openai/other"),

@@ -561,6 +561,32 @@ fn a_channel_that_could_not_start_leaves_the_previous_settings() {
     ends(gateway);
 }
 
+#[test]
+fn a_model_for_recordings_without_a_key_is_told_and_ends_no_gateway() {
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    api.chat(OWNER);
+    let gateway = start(&home);
+    api.wait_for_poll();
+    let set = [
+        "set",
+        "tools.transcribe.model",
+        "groq/whisper-large-v3-turbo",
+    ];
+    let saved = home.bantam().arg("config").args(set).run();
+    saved.exits(0).says("saved, but").says("GROQ_API_KEY");
+    api.wait_for_asked("getMe", 2);
+    api.voice(OWNER, b"OggS\0\xff\xfe");
+    let texts = api.wait_for_texts(OWNER, 2);
+    assert!(
+        texts
+            .iter()
+            .all(|text| text.contains("no API key for groq")),
+        "{texts:?}"
+    );
+    ends(gateway);
+}
+
 /// Other channels serve meanwhile, and it starts as soon as possible.
 #[test]
 fn an_address_that_is_taken_is_tried_again() {
