@@ -42,7 +42,7 @@ impl LoopDetector {
             *times += 1;
             return None;
         }
-        let why = format!("this same call has brought nothing new {times} times");
+        let why = format!("this same call was made {times} times, and brings nothing new");
         self.warnings += u32::from(!std::mem::replace(&mut self.warned, true));
         let instead = if self.is_stuck() {
             "no more tools now: answer with text, from the results so far"

@@ -47,6 +47,14 @@ struct State {
     running: usize,
 }
 
+impl State {
+    fn count(&self, session: Option<&str>) -> usize {
+        let of_session =
+            |task: &&OpenTask| session.is_none_or(|session| task.report.session == session);
+        self.open.iter().filter(of_session).count()
+    }
+}
+
 struct OpenTask {
     report: TaskReport,
     cancel: Cancel,
@@ -140,10 +148,7 @@ impl Tasks {
 
     /// Returns the number of open tasks, of one conversation or of all: running tasks and unanswered reports.
     pub fn open(&self, session: Option<&str>) -> usize {
-        let state = self.lock();
-        let of_session =
-            |task: &&OpenTask| session.is_none_or(|session| task.report.session == session);
-        state.open.iter().filter(of_session).count()
+        self.lock().count(session)
     }
 
     /// Stops the tasks of a conversation, except one whose report is being answered, and returns their labels.
@@ -227,12 +232,12 @@ impl Tasks {
     }
 
     fn add(&self, report: &TaskReport, cancel: &Cancel) -> Result<()> {
-        if self.open(Some(&report.session)) >= MAX_OPEN {
+        let mut state = self.lock();
+        if state.count(Some(&report.session)) >= MAX_OPEN {
             return Err(Error::failed(format!(
                 "{MAX_OPEN} background tasks of this conversation are open: wait for them"
             )));
         }
-        let mut state = self.lock();
         self.0.sink.keep(report)?;
         state.open.push(OpenTask {
             report: report.clone(),

@@ -133,6 +133,12 @@ pub(super) fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
         if let Item::Damage(what) = &entry.item {
             notice(&printable(what));
         }
+        if let (Item::Header(_), Some(seq), true) = (&entry.item, after, after < entry.seq) {
+            let name = &args.words[0];
+            notice(&format!(
+                "lines after {seq} are also in archived parts ({name}.1, ...)"
+            ));
+        }
         let is_old = after >= entry.seq && entry.seq.is_some();
         if entry.is_undone || is_old {
             continue;

@@ -12,6 +12,7 @@ use super::facts::HostFacts;
 use super::refusal::STALE_REASONING;
 use super::{Request, ToolOffer};
 use crate::config::Model;
+use crate::config::vendors::Protocol;
 use crate::json::write_text;
 use crate::message::{Media, Message, Reply, ToolResult, User};
 
@@ -246,8 +247,11 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the id to send for a call: unchanged to the model that created it, shortened once another model has made calls.
+    /// A client does not say which model has made those in its history; Anthropic refuses other characters.
     pub(super) fn id<'b>(&self, id: &'b str) -> Cow<'b, str> {
-        if self.has_foreign_calls {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let is_refused = self.model.protocol == Protocol::Anthropic && !id.chars().all(is_plain);
+        if self.has_foreign_calls || is_refused {
             shorten(id)
         } else {
             id.into()

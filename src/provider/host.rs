@@ -140,10 +140,6 @@ impl Host {
         self.replacement.set(model).is_ok()
     }
 
-    fn draft<'a>(&'a self, request: &'a Request<'a>, facts: &'a HostFacts) -> Draft<'a> {
-        Draft::new(self.model(), request, facts)
-    }
-
     /// Returns the API for chats that the model's entry sets or its host demands.
     fn api(&self, facts: &HostFacts) -> HostApi {
         match self.model.protocol {
@@ -203,10 +199,6 @@ impl Host {
         has_own || matches!(self.key, Ok(Some(_)))
     }
 
-    fn is_private(&self) -> bool {
-        ssrf::is_private(&proxy::host(&self.url))
-    }
-
     /// Classifies a refusal of a draft with these fields.
     fn failure(&self, refusal: &HostRefusal, draft: &Draft, fields: Vec<String>) -> HostFailure {
         let tools = draft.tools().into_iter();
@@ -247,7 +239,7 @@ impl Host {
     /// minutes, and a retry would start over, so the turn's time is the limit there, unless the entry sets one.
     fn patience(&self) -> (Duration, Duration) {
         match self.model.entry.request_timeout {
-            0 if self.is_private() => (Duration::MAX, SILENCE),
+            0 if ssrf::is_private(&proxy::host(&self.url)) => (Duration::MAX, SILENCE),
             0 => (SILENCE, SILENCE),
             seconds => (Duration::from_secs(seconds), Duration::from_secs(seconds)),
         }
@@ -320,7 +312,7 @@ impl Host {
     fn adapt(&self, draft: &Draft, change: &Change) -> Option<HostFacts> {
         let mut changed = draft.facts.clone();
         changed.apply(change);
-        let adapted = self.draft(draft.request, &changed);
+        let adapted = Draft::new(self.model(), draft.request, &changed);
         if let Change::Window(window) = change {
             // A window that becomes known shortens the reply. If little of it is left, the conversation is too long.
             if adapted.max_tokens() < ENOUGH_REPLY.min(window / 4) {
@@ -421,7 +413,8 @@ impl Provider for Host {
 
     fn preview(&self, request: &Request) -> Value {
         let facts = self.facts().clone();
-        parse_json(self.write_body(&self.draft(request, &facts)).text).unwrap_or_default()
+        let draft = Draft::new(self.model(), request, &facts);
+        parse_json(self.write_body(&draft).text).unwrap_or_default()
     }
 
     /// Sends the request again with each change that a refusal asks for. Discards changes that did not help, except limits that
@@ -435,7 +428,7 @@ impl Provider for Host {
         let (mut facts, mut changes) = (self.facts().clone(), Vec::new());
         let mut tries = Tries::with_changes(MAX_CHANGES);
         loop {
-            let draft = self.draft(request, &facts);
+            let draft = Draft::new(self.model(), request, &facts);
             let (error, change) = match self.send(&draft, sink) {
                 Ok(mut reply) => {
                     // The host lets the model call withheld tools, so later requests omit the tools instead.

@@ -21,7 +21,7 @@ const MAX_UNDO: usize = 100;
 
 /// One line of a conversation.
 pub(crate) struct Entry {
-    /// Number of the line in the conversation; `None` for damage and for deferred messages.
+    /// Number of the line in the conversation; `None` for damage, and for a message that is in no file.
     pub seq: Option<u64>,
     /// Time as RFC 3339 in UTC; empty if unknown.
     pub time: String,

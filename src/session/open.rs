@@ -52,15 +52,6 @@ impl OpenSession {
         Ok(open)
     }
 
-    /// Continues a conversation only in memory.
-    pub(crate) fn in_memory(session: Session) -> Self {
-        Self {
-            session,
-            store: Arc::new(MemoryStore::default()),
-            _guard: Box::new(()),
-        }
-    }
-
     /// Begins a conversation with these messages that is only in memory.
     ///
     /// # Errors
@@ -70,7 +61,11 @@ impl OpenSession {
         let now = rfc3339(SystemTime::now());
         let line = |message| fields(&Record::Message(message), &now);
         let entries = history.iter().map(line).filter_map(Entry::parse);
-        Session::of(key, entries.map(Ok)).map(Self::in_memory)
+        Ok(Self {
+            session: Session::of(key, entries.map(Ok))?,
+            store: Arc::new(MemoryStore::default()),
+            _guard: Box::new(()),
+        })
     }
 
     /// Returns the number of the next line in the conversation, unique across all its segments.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::fixtures::calls;
 use crate::harness::Home;
-use crate::model::{Model, Reply};
+use crate::model::{Model, Reply, written_call};
 
 /// Makes the model make this call in a separate home. Returns the home and the call's result.
 fn called(name: &str, args: &Value, files: &[(&str, &str)]) -> (Home, String) {
@@ -92,4 +92,21 @@ fn foreign_tool_name_is_reported_not_run() {
     let files = [("workspace/a.txt", "")];
     let (_, result) = called("functions.ListDir:0", &json!({}), &files);
     assert!(result.contains("a.txt"), "{result}");
+}
+
+#[test]
+fn the_model_is_told_that_calls_were_left_out() {
+    let look = |n| {
+        written_call(
+            &format!("c{n}"),
+            "list_dir",
+            &format!(r#"{{"path":"d{n}"}}"#),
+        )
+    };
+    let model = Model::scripted([Reply::calls((0..70).map(look)), Reply::text("Done.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "go"]).exits(0).prints("Done.\n");
+    let results = model.request(1).texts("tool");
+    assert_eq!(results.len(), 64);
+    assert!(results[63].contains("only the first 64"), "{}", results[63]);
 }

@@ -231,7 +231,7 @@ fn endlessly_repeated_call_is_stopped() {
     let results = model.request(4).texts("tool");
     assert_eq!(
         results[2],
-        "not run: this same call has brought nothing new 2 times; answer with text, or do something else"
+        "not run: this same call was made 2 times, and brings nothing new; answer with text, or do something else"
     );
     assert!(
         results[3].ends_with("no more tools now: answer with text, from the results so far"),

@@ -598,3 +598,25 @@ fn a_demanded_call_and_a_stop_are_said_in_the_words_of_the_host() {
     assert_eq!(sent["tool_choice"], json!({ "type": "any" }));
     assert_eq!(sent["stop_sequences"], json!(["END"]));
 }
+
+#[test]
+fn a_call_in_a_clients_history_gets_an_id_that_anthropic_takes() {
+    let answer = json!({ "type": "message", "content": [{ "type": "text", "text": "Sun." }], "stop_reason": "end_turn" });
+    let model = Model::scripted([Reply::json(200, &answer)]);
+    let claude = json!({ "model_list": [{ "model": "anthropic/claude-test" }] });
+    let home = Home::with(&merged(merged(model.config(), &settings()), &claude));
+    let function = json!({ "name": "weather", "arguments": "{}" });
+    let call = json!({ "id": "functions.weather:0", "type": "function", "function": function });
+    let messages = json!([
+        { "role": "user", "content": "Weather in Ulm?" },
+        { "role": "assistant", "content": null, "tool_calls": [call] },
+        { "role": "tool", "tool_call_id": "functions.weather:0", "content": "sunny" },
+    ]);
+    open(&home)
+        .post(&json!({ "messages": messages }), &[])
+        .is(200);
+    let sent = &model.request(0).body["messages"];
+    let id = sent[1]["content"][0]["id"].as_str().unwrap();
+    assert!(id.chars().all(|c| c.is_ascii_alphanumeric()), "{id}");
+    assert_eq!(sent[2]["content"][0]["tool_use_id"], id);
+}

@@ -247,6 +247,20 @@ fn on_a_terminal_erasing_is_asked_for() {
 }
 
 #[test]
+fn a_watcher_is_told_of_lines_that_were_archived() {
+    let home = Home::empty();
+    speak(&home, "default");
+    sessions(&home, ["reset", "default"]).exits(0);
+    speak(&home, "default");
+    let after = |seq| sessions(&home, ["show", "default", "--json", "--after", seq]);
+    // The first turn has the lines 1 to 3.
+    let run = after("2");
+    run.exits(0).says("default.1");
+    assert_eq!(run.json_lines()[0]["role"], "user");
+    after("3").exits(0).is_quiet();
+}
+
+#[test]
 fn a_key_is_never_taken_for_a_path() {
     let home = Home::empty();
     speak(&home, "default");

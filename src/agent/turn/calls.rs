@@ -33,9 +33,6 @@ const AT_ONCE: usize = 8;
 /// Number of characters of a result that `-v` shows.
 const SHOWN_OF_A_RESULT: usize = 200;
 
-/// Notice after the last result before the model must answer.
-const NO_MORE_TOOLS: &str = "\n[no more tools in this turn: answer with what you have]";
-
 /// State of the calls of a turn.
 #[derive(Default)]
 pub(super) struct Calls {
@@ -43,8 +40,8 @@ pub(super) struct Calls {
     values: Values,
     pages: Pages,
     shown: Mutex<Shown>,
-    /// Whether the model must answer after these calls.
-    pub are_last: bool,
+    /// Notice after the last result.
+    pub notice: &'static str,
     /// Number of tokens at which the reply was cut off, if it was.
     pub cut_at: Option<u64>,
     /// Tool that needed approval while the user could not be asked.
@@ -266,8 +263,8 @@ impl Turn<'_> {
             result.content = calls.pages.fold(&pages, &report.name, result.content);
             response.tool_calls.push(report);
             let is_last = is_last && left.len() == 0;
-            if is_last && calls.are_last {
-                result.content.push_str(NO_MORE_TOOLS);
+            if is_last {
+                result.content.push_str(calls.notice);
             }
             // The last result is synced with all earlier ones.
             let durability = if is_last {

@@ -37,6 +37,10 @@ const MOST_CUTS: u32 = 3;
 /// Maximum number of calls of one reply that are run and stored.
 const MOST_CALLS: usize = 64;
 
+/// Notices after the last result, if the model must answer next, and if it made more calls.
+const NO_MORE_TOOLS: &str = "\n[no more tools in this turn: answer with what you have]";
+const NOT_ALL_RUN: &str = "\n[your reply made more calls: only the first 64 were run]";
+
 /// Next step of a turn.
 #[derive(Debug, PartialEq)]
 pub(super) enum State {
@@ -389,7 +393,11 @@ impl<'a> Turn<'a> {
             events(Event::Progress(reply.text.clone()));
         }
         self.detector.next_reply();
-        self.calls.are_last = self.last_request(self.response.steps + 1).is_some();
+        self.calls.notice = match self.last_request(self.response.steps + 1) {
+            Some(_) => NO_MORE_TOOLS,
+            None if reply.calls.len() > MOST_CALLS => NOT_ALL_RUN,
+            None => "",
+        };
         self.calls.cut_at = reply.stop.is_cut().then_some(reply.limit);
         reply.calls_used = self.shared.budget.calls_used();
         reply.calls.truncate(MOST_CALLS);
@@ -418,7 +426,8 @@ impl<'a> Turn<'a> {
         Ok(State::Running(calls))
     }
 
-    /// Asks the user about the first call, and runs it if they agree. The stored question tells a resumed turn that these calls have not begun.
+    /// Asks the user about the first call, and runs it if they agree. The stored question tells a resumed turn that these calls
+    /// have not begun.
     fn ask_user(&mut self, mut calls: VecDeque<ToolCall>) -> Result<State> {
         if let Some(call) = calls.pop_front() {
             let mut admitted = self.admit(&call);
