@@ -88,7 +88,7 @@ const LINES: usize = 750;
 /// Most lines of code, and most items that are `pub` or `pub(crate)`, of each module. A line of code is neither blank nor a
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
-    ("access", 606, 42),
+    ("access", 599, 42),
     ("agent", 2704, 58),
     ("app", 1507, 76),
     ("bus", 835, 58),

@@ -29,8 +29,9 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY
 /// Opens without permission to read.
 const SEARCH: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// Keeps a path in its directory.
+/// Keeps a path in its directory, with links that stay there and without links.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+const STRAIGHT: ResolveFlags = BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
 /// An open directory.
 #[derive(Debug)]
@@ -108,8 +109,7 @@ impl Dir {
     pub(crate) fn dir_at(&self, path: &Path, links: Links) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = self.open_at(path, flags, Mode::empty(), links)?;
-        let scope = self.scope;
-        Ok(Self { fd, scope })
+        Ok(Self::from(fd).with_scope(self.scope))
     }
 
     /// Returns the names in this directory, sorted.
@@ -143,10 +143,7 @@ impl Dir {
         let flags = flags | OFlags::CLOEXEC;
         match (self.scope, links) {
             (Scope::Beneath, Links::Follow) => resolve(self.as_fd(), path, flags, mode, BENEATH),
-            (Scope::Beneath, Links::Refuse) => {
-                let how = BENEATH | ResolveFlags::NO_SYMLINKS;
-                resolve(self.as_fd(), path, flags, mode, how)
-            }
+            (Scope::Beneath, Links::Refuse) => resolve(self.as_fd(), path, flags, mode, STRAIGHT),
             (Scope::Anywhere, Links::Follow) => openat(&self.fd, path, flags, mode),
             (Scope::Anywhere, Links::Refuse) => {
                 openat(&self.fd, path, flags | OFlags::NOFOLLOW, mode)

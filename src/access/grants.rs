@@ -86,8 +86,7 @@ impl Grants {
                 .hint("move them outside of it: they are instructions of bantam, which tools must not be able to change"));
             }
         }
-        let elsewhere = other_paths(grants.home());
-        if let (true, Some(path)) = (open_beside, elsewhere.first()) {
+        if let (true, Some(path)) = (open_beside, other_paths(grants.home()).first()) {
             return Err(Error::config(format!(
                 "agents.defaults.restrict_to_workspace: {} can also be reached by {}, which would be open to tools",
                 grants.home().display(),
@@ -153,9 +152,8 @@ impl Grants {
     pub(crate) fn always_readable(&self, files: Vec<Place>) -> impl Iterator<Item = Grant> {
         let is_apart =
             |file: &Place| self.check(file).is_ok() && self.changing(file.real()).is_none();
-        let files = files.into_iter().filter(is_apart);
-        let grants = files.map(|file| file.grant);
-        [self.agent.grant.clone()].into_iter().chain(grants)
+        let files = files.into_iter().filter(is_apart).map(|file| file.grant);
+        [self.agent.grant.clone()].into_iter().chain(files)
     }
 
     /// Returns the setting and path of a directory that contains this entry and is writable for tools, such as the notes. The
@@ -219,13 +217,11 @@ impl Grants {
             ))
             .hint(format!("choose a directory that is not in {root} and does not contain it, or set BANTAM_HOME")));
         }
-        let links = &place.links;
-        if let Some((entry, by)) = links.iter().find_map(|link| self.changing(link)) {
-            let setting = &place.setting;
+        if let Some((entry, by)) = place.links.iter().find_map(|link| self.changing(link)) {
             return Err(Error::config(format!(
                 "{place} goes through the link {entry}, which tools can change ({by})"
             ))
-            .hint(format!("write the path without links in {setting}")));
+            .hint(format!("write the path without links in {}", place.setting)));
         }
         Ok(())
     }

@@ -104,7 +104,7 @@ fn in_brackets(text: &str) -> Value {
         .unwrap_or_else(|_| unquoted_list(text))
 }
 
-/// Removes commas after last members, which YAML allows and JSON does not.
+/// Removes commas after last members, which YAML allows and JSON does not; also such a comma in a text.
 fn without_last_commas(text: &str) -> String {
     let mut pieces = text.split(',');
     let mut out = pieces.next().unwrap_or_default().to_owned();

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use rustix::fs::statvfs;
 use serde_json::Value;
 
 use super::{CallContext, Function, JOB, Risk, ToolOutput, ToolSpec, text};
@@ -19,6 +20,8 @@ use crate::worker::Workers;
 
 /// Maximum size of a file, in bytes (Bot API, `sendDocument`).
 const MAX_FILE: u64 = 50 << 20;
+/// Free space that copying a file must leave, in bytes, because copies wait as long as Telegram cannot be reached.
+const MIN_FREE: u64 = 64 << 20;
 
 /// Sends messages for models.
 struct Sender<'a> {
@@ -113,6 +116,10 @@ impl Sender<'_> {
         let mut copied = 0;
         let copy = &mut |bytes: &[u8]| {
             copied += bytes.len() as u64;
+            let disk = statvfs(self.loaded.home.root())?;
+            if disk.f_bavail.saturating_mul(disk.f_frsize) < MIN_FREE {
+                return Err(Error::failed("the disk has too little free space"));
+            }
             file.push(bytes)
         };
         self.workers.send_file(path, MAX_FILE, turn.cancel, copy)?;
