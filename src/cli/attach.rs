@@ -74,9 +74,8 @@ pub(super) fn read(
         media @ Attachment::Media(_) => return Ok(media),
     };
     let (text, fence) = (text.trim_end_matches('\n'), fence(&text));
-    Ok(Attachment::Text(format!(
-        "[file: {shown}]\n{fence}\n{text}\n{fence}"
-    )))
+    let text = format!("[file: {shown}]\n{fence}\n{text}\n{fence}");
+    Ok(Attachment::Text(text))
 }
 
 /// Reads a file that the user named. It may be a pipe or a link, but not a link that a model made.
@@ -122,9 +121,8 @@ pub(super) fn of_bytes(bytes: &[u8], shown: &str, ui: &Ui) -> Result<Attachment>
     }
     if is_damaged {
         let name = encoding.name();
-        ui.warn([&format!(
-            "{shown} is not {name}; each wrong byte is replaced by \u{fffd}"
-        )]);
+        let line = format!("{shown} is not {name}; each wrong byte is replaced by \u{fffd}");
+        ui.warn([&line]);
     }
     Ok(Attachment::Text(text.into_owned()))
 }

@@ -84,10 +84,8 @@ fn names_after(before: &[String], typed: &str, app: &App) -> Option<Vec<String>>
 
 /// Returns the commands and groups.
 fn first_words() -> Vec<String> {
-    let names = COMMANDS
-        .iter()
-        .map(|command| command.group().unwrap_or(command.name()));
-    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    let name = |command: &Subcommand| command.group().unwrap_or(command.name()).to_owned();
+    let mut names: Vec<String> = COMMANDS.iter().map(name).collect();
     names.dedup();
     names
 }

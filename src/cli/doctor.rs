@@ -7,9 +7,11 @@ use crate::app::bot::Bot;
 use crate::app::facts::Facts;
 use crate::app::{self, App};
 use crate::config::Loaded;
+use crate::config::proxy::host;
 use crate::doctor::break_out::{self, Subject};
 use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Kind, Result};
+use crate::ssrf;
 use crate::tool::exec::passed;
 
 /// Prints checks as they finish, and returns whether one failed. At a terminal, lines are wrapped, but fixes are not, so that a
@@ -54,10 +56,8 @@ fn workspace_and_sandbox(app: &App, loaded: &Loaded) -> Result<bool> {
         Ok(workers) => workers,
         Err(e) => return show([Check::of_error(NAME, app.home.hinted(e))]),
     };
-    let mut checks = vec![Check::ok(
-        NAME,
-        workers.workspace().path.display().to_string(),
-    )];
+    let path = workers.workspace().path.display().to_string();
+    let mut checks = vec![Check::ok(NAME, path)];
     let unknown = app::unconfirmed(&loaded.config).into_iter();
     checks.extend(unknown.map(|e| Check::of_error("confirm", e)));
     let misplaced = app::misplaced(loaded).map(|found| Check::info(NAME, found));
@@ -88,7 +88,13 @@ pub(super) fn question(loaded: &Loaded) -> Check {
     if let (Some(Kind::Unavailable), Ok(Some(model))) =
         (check.cause, loaded.config.choose_model(&loaded.env))
     {
-        check.fix = Some(format!("curl -I {}    # or check HTTPS_PROXY", model.base));
+        let is_near = ssrf::is_private(&host(&model.base));
+        let or = if is_near {
+            "start it"
+        } else {
+            "check HTTPS_PROXY"
+        };
+        check.fix = Some(format!("curl -I {}    # or {or}", model.base));
     }
     check
 }

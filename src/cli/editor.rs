@@ -51,9 +51,8 @@ impl Editor {
             .build();
         let mut reader =
             rustyline::Editor::<_, FileHistory>::with_config(config).map_err(|e| failed(&e))?;
-        reader
-            .set_max_history_size(MAX_ENTRIES)
-            .map_err(|e| failed(&e))?;
+        let limited = reader.set_max_history_size(MAX_ENTRIES);
+        limited.map_err(|e| failed(&e))?;
         let env = ui.env.clone();
         reader.set_helper(Some(LineHelper { env }));
         let alt_enter = KeyEvent(KeyCode::Enter, Modifiers::ALT);

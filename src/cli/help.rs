@@ -25,8 +25,9 @@ const GROUPS: [(&str, &str); 5] = [
 const LEFT: usize = 27;
 pub(super) const WIDTH: usize = 80;
 
-/// Maximum number of places that a search prints.
+/// Maximum numbers of places that a search lists, and of sections that it prints.
 const MAX_FOUND: usize = 10;
+const MAX_SECTIONS: usize = 3;
 
 /// Returns the width of a page on the current output.
 fn width() -> usize {
@@ -44,7 +45,10 @@ pub(super) fn run(ui: &Ui, args: &Args) -> Result<u8> {
     }
     let found = find(&name);
     match topics::page(&name) {
-        None if found.is_empty() => search(&name),
+        None if found.is_empty() => match sections(&name).as_str() {
+            "" => search(&name),
+            text => topics::show("", text, ui),
+        },
         None => show(&found),
         Some(text) if found.is_empty() => topics::show("", &text, ui),
         // `cron` is also a group of commands.
@@ -52,9 +56,24 @@ pub(super) fn run(ui: &Ui, args: &Args) -> Result<u8> {
     }
 }
 
+/// Returns the sections of a topic with all the words after its name, the best first.
+fn sections(name: &str) -> String {
+    let (topic, words) = name.split_once(' ').unwrap_or((name, ""));
+    let page = format!("bantam help {topic}");
+    let places = topics::places().filter(|place| place.page == page);
+    let places: Vec<HelpEntry> = places.collect();
+    let found = topics::search(&places, words)
+        .into_iter()
+        .take(MAX_SECTIONS);
+    let section = |place: &HelpEntry| format!("## {}\n{}\n", place.title, place.text);
+    found.map(section).collect()
+}
+
 /// Prints the commands that show the places with all these words, the best first.
 fn search(words: &str) -> Result<u8> {
     let mut places: Vec<HelpEntry> = topics::places().collect();
+    let quoted = format!(" {}", shell_words::quote(words));
+    places.iter_mut().for_each(|place| place.page += &quoted);
     let mut known = BTreeSet::new();
     for command in COMMANDS {
         let place = |title: &str, text: &str| HelpEntry {
@@ -148,11 +167,8 @@ pub(super) fn subject(group: &str) -> &'static str {
 pub(super) fn first_clause(about: &str) -> &str {
     let clause = about.split([';', ':', '(']).next().unwrap_or(about);
     let clause = clause.split(". ").next().unwrap_or(clause);
-    clause
-        .split(", or ")
-        .next()
-        .unwrap_or(clause)
-        .trim_end_matches([' ', ','])
+    let clause = clause.split(", or ").next().unwrap_or(clause);
+    clause.trim_end_matches([' ', ','])
 }
 
 /// Formats the help of one command: its usage, a sentence, examples, and flags under their headings.

@@ -50,9 +50,8 @@ fn answers(loaded: &Loaded) -> Vec<(&String, &McpServer, Check)> {
             threads.push(scope.spawn(move || (name, entry, answer(loaded, name, entry))));
         }
         let answers = threads.into_iter().map(ScopedJoinHandle::join);
-        answers
-            .map(|answer| answer.unwrap_or_else(|e| resume_unwind(e)))
-            .collect()
+        let answers = answers.map(|answer| answer.unwrap_or_else(|e| resume_unwind(e)));
+        answers.collect()
     })
 }
 
@@ -105,9 +104,8 @@ pub(super) fn test(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
 fn known<'a>(config: &'a Config, name: &str) -> Result<&'a McpServer> {
     let servers = &config.mcp_servers;
     let known = || servers.keys().map(String::as_str);
-    servers
-        .get(name)
-        .ok_or_else(|| not_found("MCP server", name, known(), "bantam mcp list"))
+    let found = servers.get(name);
+    found.ok_or_else(|| not_found("MCP server", name, known(), "bantam mcp list"))
 }
 
 pub(super) fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
@@ -128,9 +126,7 @@ pub(super) fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
 
 /// Adds a server that starts.
 pub(super) fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
-    let [name, words @ ..] = &args.words[..] else {
-        return Ok(0);
-    };
+    let (name, words) = (&args.words[0], &args.words[1..]);
     app::mcp::check_name(name)?;
     let value = entry(args, words)?;
     let (home, loaded) = (&app.home, app.loaded()?);
@@ -161,9 +157,8 @@ pub(super) fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     edit::set(home, &app.env, &["mcpServers", name], &value)?;
     print(&format!("Added {name}: {}\n", counted(tools.len(), "tool")))?;
     if entry.url.is_empty() && entry.network {
-        notice(&format!(
-            "{name} reaches the internet, this machine's ports and your local network"
-        ));
+        let reach = "the internet, this machine's ports and your local network";
+        notice(&format!("{name} reaches {reach}"));
     }
     Ok(0)
 }

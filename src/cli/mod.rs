@@ -195,11 +195,9 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
 /// Returns the command with this name, or all subcommands of the group.
 fn find(name: &str) -> Vec<&'static Subcommand> {
     // Reading the names of all texts would cost each question 60,000 instructions.
-    let near = COMMANDS
-        .iter()
-        .filter(|command| command.text.starts_with(name));
-    near.filter(|command| command.name() == name || command.group() == Some(name))
-        .collect()
+    let near = |command: &&Subcommand| command.text.starts_with(name);
+    let is_named = |c: &&Subcommand| c.name() == name || c.group() == Some(name);
+    COMMANDS.iter().filter(near).filter(is_named).collect()
 }
 
 /// Returns the command or group that is probably meant by a word, or by a group and a word.
@@ -213,24 +211,18 @@ fn nearest_command(name: &str) -> Option<&'static str> {
     Some(command.name())
 }
 
-/// Words that other programs have for a command.
-const ELSEWHERE: [(&str, &str); 3] = [
-    ("chat", "agent"),
-    ("logs", "sessions"),
-    ("version", "--version"),
-];
+/// Lines of a word that other programs have for a command or a page, and that command.
+const ELSEWHERE: &str = include_str!("texts/elsewhere.txt");
 
 /// Creates the error for an unknown command. The words may be a question.
 fn unknown_command(words: &[String]) -> Error {
     let first = &words[0];
     let is_group = !find(first).is_empty();
-    let name = if is_group {
-        words[..2].join(" ")
-    } else {
-        first.clone()
-    };
-    let near = match ELSEWHERE.iter().find(|(other, _)| *other == name) {
-        Some((_, command)) => Some(*command),
+    let count = if is_group { 2 } else { 1 };
+    let name = words[..count].join(" ");
+    let mut elsewhere = ELSEWHERE.lines().filter_map(|row| row.split_once(": "));
+    let near = match elsewhere.find(|(other, _)| *other == name) {
+        Some((_, command)) => Some(command),
         None => nearest_command(&name),
     };
     let near = match near {

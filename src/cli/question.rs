@@ -62,14 +62,18 @@ pub(super) fn read(
             (to_single_line(&input, MAX_TITLE), text)
         }
         None if args.has("param") => {
-            return Err(
-                Error::usage("--param without --template").hint("name the template with `-t`")
-            );
+            let hint = "name the template with `-t`";
+            return Err(Error::usage("--param without --template").hint(hint));
         }
         None => (String::new(), input),
     };
     if text.trim().is_empty() {
-        return Err(Error::usage("no question").hint("run `bantam \"a question\"`, or pipe one in"));
+        let hint = if media.is_empty() && !args.has("attach") {
+            "run `bantam \"a question\"`, or pipe one in"
+        } else {
+            "add one: `bantam \"What is this?\" <FILE`, or `bantam -a FILE \"What is this?\"`"
+        };
+        return Err(Error::usage("no question").hint(hint));
     }
     let request = Request::new(text, "");
     Ok(Some(Request {

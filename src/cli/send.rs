@@ -32,16 +32,12 @@ fn text(args: &Args) -> Result<String> {
     let mut text = args.words.join(" ");
     let stdin = io::stdin();
     if text.is_empty() && !stdin.is_terminal() {
-        stdin
-            .lock()
-            .take(MAX_TEXT + 1)
-            .read_to_string(&mut text)
-            .doing("reading standard input")?;
+        let read = stdin.lock().take(MAX_TEXT + 1).read_to_string(&mut text);
+        read.doing("reading standard input")?;
     }
     if text.trim().is_empty() {
-        return Err(
-            Error::usage("no message to send").hint("write `bantam send \"The backup is done\"`")
-        );
+        let hint = "write `bantam send \"The backup is done\"`";
+        return Err(Error::usage("no message to send").hint(hint));
     }
     if text.len() as u64 > MAX_TEXT {
         return Err(

@@ -84,11 +84,9 @@ impl Manager {
     /// systemd.
     fn install(&self, unit: &str, crontab_line: &str) -> Result<u8> {
         let is_new = !self.is_installed()?;
-        self.systemctl(&["daemon-reload"]).map_err(|e| {
-            e.hint(format!(
-                "add `{crontab_line}` with `crontab -e`, which works without systemd"
-            ))
-        })?;
+        let how = "with `crontab -e`, which works without systemd";
+        let reloaded = self.systemctl(&["daemon-reload"]);
+        reloaded.map_err(|e| e.hint(format!("add `{crontab_line}` {how}")))?;
         let path = &self.unit;
         fs_err::create_dir_all(path.parent().unwrap_or(path)).doing("installing the unit")?;
         fs_err::write(path, unit).doing("installing the unit")?;

@@ -11,11 +11,8 @@ use crate::tool::ToolSpec;
 pub(super) fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let (tools, missing) = app.tools()?;
-    loaded
-        .warnings
-        .iter()
-        .chain(&missing)
-        .for_each(|line| notice(line));
+    let lines = loaded.warnings.iter().chain(&missing);
+    lines.for_each(|line| notice(line));
     let tools = tools.for_agent(Redactor::default());
     let row = |spec: &ToolSpec| {
         [&spec.name, spec.risk.name(), &spec.source, spec.purpose()].map(str::to_owned)

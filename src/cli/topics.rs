@@ -14,9 +14,8 @@ const MAX_PAGE: usize = 1 << 20;
 
 /// Returns the names of the pages.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    PAGES
-        .iter()
-        .filter_map(|(file, _)| file.strip_suffix(".md"))
+    let files = PAGES.iter().map(|(file, _)| file);
+    files.filter_map(|file| file.strip_suffix(".md"))
 }
 
 /// Returns the page with this name.
@@ -64,10 +63,8 @@ pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEn
     fn tokens(text: &str) -> Vec<String> {
         let text = text.to_lowercase();
         let tokens = text.split(|c: char| !c.is_alphanumeric());
-        tokens
-            .filter(|token| !token.is_empty())
-            .map(str::to_owned)
-            .collect()
+        let tokens = tokens.filter(|token| !token.is_empty());
+        tokens.map(str::to_owned).collect()
     }
     // Other forms of a word begin with its stem.
     let is_form = |token: &str, word: &str| {
@@ -91,11 +88,8 @@ pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEn
         let (title, text) = (tokens(&place.title), tokens(&place.text));
         let score = |word: &String| 8 * count(&title, word) + count(&text, word).min(7);
         let scores: Vec<usize> = wanted.iter().map(score).collect();
-        if scores.contains(&0) {
-            0
-        } else {
-            scores.iter().sum()
-        }
+        let has_all = !scores.contains(&0);
+        if has_all { scores.iter().sum() } else { 0 }
     };
     let mut found: Vec<(usize, &HelpEntry)> =
         places.iter().map(|place| (score(place), place)).collect();

@@ -91,7 +91,8 @@ fn unset(name: &str) -> Error {
     Error::config(format!("{name} is not set")).hint(hint)
 }
 
-fn variable<'a>(name: &str, env: &'a Env) -> Option<&'a str> {
+/// Returns the trimmed value of a variable, unless it is empty.
+pub(super) fn variable<'a>(name: &str, env: &'a Env) -> Option<&'a str> {
     env.get(name)
         .map(|value| value.trim())
         .filter(|value| !value.is_empty())

@@ -215,7 +215,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
         }
         Err(e) => error(
             &format!(", {}", explain_json(&e)),
-            "correct that line; JSON needs double quotes, and no comma after the last entry",
+            "run `bantam config edit`; correct that line or the one before; JSON needs double quotes, and no comma after the last entry",
         ),
     }
 }

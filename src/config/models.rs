@@ -292,9 +292,8 @@ impl Config {
             &channels.http.token,
             &search.api_key,
         ];
-        let known = listed
-            .chain(other)
-            .filter_map(|written| keys::known(written, env));
+        let written = listed.chain(other);
+        let known = written.filter_map(|written| keys::known(written, env));
         let variables = VENDORS.iter().flat_map(|vendor| vendor.keys);
         let variables = variables.chain(&SEARCH_VARIABLES);
         let variables = variables.filter_map(|name| env.get(*name));
@@ -308,21 +307,19 @@ impl Config {
 
 /// Checks the address in the setting or variable `from`. It may contain a password, so it is repeated only without one.
 pub(crate) fn check_base(from: &str, base: &str) -> Result<()> {
+    const FORM: &str = "write http://HOST:PORT/v1";
     let error = |what: &str, hint: &str| Err(Error::config(format!("{from} {what}")).hint(hint));
     match base.split_once("://") {
         _ if base.is_empty() => Ok(()),
         Some(("http" | "https", rest)) if !is_address(rest) => {
-            error("is not a valid address", "write http://HOST:PORT/v1")
+            error("is not a valid address", FORM)
         }
         Some(("http", _)) if !ssrf::is_private(&host(base)) => error(
             "is http:// to a public host: others could read the key and the conversation",
             "write https://; or reach it by a private address, through a VPN or an ssh tunnel",
         ),
         Some(("http" | "https", _)) => Ok(()),
-        Some(_) => error(
-            "must begin with http:// or https://",
-            "write http://HOST:PORT/v1",
-        ),
+        Some(_) => error("must begin with http:// or https://", FORM),
         None if base.contains('@') => {
             error("has no scheme", "put http:// or https:// in front of it")
         }

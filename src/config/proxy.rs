@@ -4,31 +4,21 @@
 use std::net::Ipv4Addr;
 
 use super::Env;
+use super::keys::variable;
 use crate::http;
 
 /// Returns the proxy for a URL; empty for a direct connection.
 pub(crate) fn proxy(url: &str, env: &Env) -> String {
-    let set = |name: &str| {
-        let found = env
-            .get(name)
-            .or_else(|| env.get(&name.to_ascii_lowercase()));
-        found
-            .map(|value| value.trim())
-            .filter(|value| !value.is_empty())
-    };
+    let set =
+        |name: &str| variable(name, env).or_else(|| variable(&name.to_ascii_lowercase(), env));
     let host = host(url);
     if is_loopback(&host) || set("NO_PROXY").is_some_and(|list| is_listed(&host, list)) {
         return String::new();
     }
-    let is_https = url.to_ascii_lowercase().starts_with("https://");
-    let own = set(if is_https {
-        "HTTPS_PROXY"
-    } else {
-        "HTTP_PROXY"
-    });
-    own.or_else(|| set("ALL_PROXY"))
-        .unwrap_or_default()
-        .to_owned()
+    let is_tls = url.to_ascii_lowercase().starts_with("https://");
+    let name = if is_tls { "HTTPS_PROXY" } else { "HTTP_PROXY" };
+    let found = set(name).or_else(|| set("ALL_PROXY"));
+    found.unwrap_or_default().to_owned()
 }
 
 /// Returns the proxy and the certificates for requests to `url`. The `proxy` of an entry overrides the environment.

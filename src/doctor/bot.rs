@@ -42,9 +42,9 @@ fn failed(failure: &Failure) -> Check {
         }
         e => {
             let why = to_single_line(&e.text(), 200);
-            Check::fail(NAME, format!("cannot reach Telegram: {why}")).fix(
-                "curl -I https://api.telegram.org    # through a proxy: channels.telegram.proxy",
-            )
+            let fix =
+                "curl -I https://api.telegram.org    # through a proxy: channels.telegram.proxy";
+            Check::fail(NAME, format!("cannot reach Telegram: {why}")).fix(fix)
         }
     }
 }

@@ -78,11 +78,10 @@ fn summarize(mut checks: Vec<Check>) -> Vec<Check> {
 /// Judges one attempt. `is_open` means that the configuration allows commands to reach its target.
 fn judge(tries: &str, is_open: bool, had_effect: bool) -> Check {
     match (had_effect, is_open) {
-        (true, true) => Check::info(
-            NAME,
-            format!("{tries}: allowed, because tools.exec.network is \"full\""),
-        )
-        .fix("bantam config set tools.exec.network none"),
+        (true, true) => {
+            let found = format!("{tries}: allowed, because tools.exec.network is \"full\"");
+            Check::info(NAME, found).fix("bantam config set tools.exec.network none")
+        }
         (true, false) => Check::fail(NAME, format!("{tries}: ESCAPED")).fix(format!(
             "until this is fixed, do without commands: {NO_COMMANDS}"
         )),
@@ -107,19 +106,16 @@ fn effects(subject: &Subject, dir: &Path) -> Result<Effects> {
     tcp.set_nonblocking(true)?;
     // The target process ends with its input.
     let mut victim = child::command(Path::new(child::SHELL));
-    victim
-        .args(["-c", "read -r line"])
-        .env("KEY", &key)
-        .stdin(Stdio::piped());
+    victim.args(["-c", "read -r line"]).env("KEY", &key);
+    victim.stdin(Stdio::piped());
     let mut victim = victim.spawn().doing("running /bin/sh")?;
     let mut variables = subject.passed.clone();
-    for (name, value) in [
+    let targets = [
         ("OUTSIDE", outside.display().to_string()),
         ("PORT", tcp.local_addr()?.port().to_string()),
         ("VICTIM", victim.id().to_string()),
-    ] {
-        variables.push((name.to_owned(), value));
-    }
+    ];
+    variables.extend(targets.map(|(name, value)| (name.to_owned(), value)));
     let mut printed = Vec::new();
     for (_, command) in BREAK_OUTS {
         printed.extend(sandbox::run(subject.workers, command, variables.clone())?.0);

@@ -58,7 +58,14 @@ pub(crate) fn full_disk(home: &Home) -> Option<Check> {
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     // Some file systems do not count files.
     let has_files = disk.f_files == 0 || disk.f_favail > 0;
-    let fix = "du -xh / 2>/dev/null | sort -h | tail    # shows the largest directories; delete or move some";
+    let real = fs_err::canonicalize(home.root()).ok()?;
+    let device = |dir: &Path| fs_err::metadata(dir).map_or(0, |meta| meta.dev());
+    let same = real
+        .ancestors()
+        .take_while(|dir| device(dir) == device(&real));
+    let mount = quoted(same.last()?);
+    let largest = "shows the largest directories; delete or move some";
+    let fix = format!("du -xh {mount} 2>/dev/null | sort -h | tail    # {largest}");
     let (root, left) = (home.root().display(), size(free));
     let found = format!(
         "the disk is full: {left} and {} files left at {root}",
@@ -87,10 +94,8 @@ fn owners(home: &Home) -> Option<Check> {
         .iter()
         .filter(|path| path.is_dir() && !path.is_symlink());
     let below = dirs.flat_map(|dir| entries(dir));
-    let all = std::iter::once(root.to_owned())
-        .chain(top.clone())
-        .chain(below);
-    let mut strange = all.filter_map(|path| {
+    let own = std::iter::once(root.to_owned()).chain(top.clone());
+    let mut strange = own.chain(below).filter_map(|path| {
         let user = path.symlink_metadata().ok()?.uid();
         (user != owner).then_some((path, user))
     });

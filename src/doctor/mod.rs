@@ -79,11 +79,8 @@ impl Check {
             Outcome::Fail => "FAIL",
             Outcome::Info => "--",
         };
-        format!(
-            "{word:<4}  {}: {}",
-            self.name,
-            to_single_line(&self.found, 600)
-        )
+        let found = to_single_line(&self.found, 600);
+        format!("{word:<4}  {}: {found}", self.name)
     }
 
     /// Returns the line with the fix.

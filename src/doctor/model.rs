@@ -74,7 +74,9 @@ pub(crate) fn ask(chain: &Chain) -> Check {
         Ok(reply) if !reply.calls.is_empty() => {
             Check::ok(ANSWER, format!("{model} answers and calls tools"))
         }
-        Ok(_) => Check::info(ANSWER, format!("{model} answers, but called no tool")),
+        Ok(_) => Check::info(ANSWER, format!("{model} answers, but called no tool")).fix(
+            "start its server with its tool parser, or choose another model: bantam help models",
+        ),
         Err(ProviderError::Cancelled(_)) => {
             let found = format!("{model}: no answer in {} s", TIMEOUT.as_secs());
             Check::fail(ANSWER, found)

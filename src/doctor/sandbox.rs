@@ -69,9 +69,8 @@ fn control(workers: &Workers) -> Result<()> {
         None => format!("a command that prints {WORD} printed something else"),
         Some(ending) => ending,
     };
-    Err(Error::failed(format!(
-        "an ordinary command fails in the sandbox: {why}"
-    )))
+    let what = format!("an ordinary command fails in the sandbox: {why}");
+    Err(Error::failed(what))
 }
 
 /// Runs a command like the model's. Returns its output and how it ended.

@@ -157,6 +157,15 @@ fn natural_words_are_found_in_the_pages() {
         assert!(is_named, "{word} does not name {page}: {}", run.stdout);
         assert!(run.stdout.lines().count() <= 10, "{word}: {}", run.stdout);
     }
+    let found = home.bantam().args(["help", "docker"]).run();
+    assert!(found.stdout.contains("bantam help recipes docker "));
+    let section = home.bantam().args(["help", "recipes", "docker"]).run();
+    let text = section.exits(0).is_quiet().stdout.clone();
+    assert!(
+        text.starts_with("## How do I run it in Docker?\n"),
+        "{text}"
+    );
+    assert!(text.lines().count() < 60, "{text}");
     for topic in ["backup", "memory", "sandbox"] {
         let page = home.bantam().args(["help", topic]).run();
         assert!(page.exits(0).stdout.starts_with("# "), "{}", page.stdout);

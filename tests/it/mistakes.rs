@@ -12,7 +12,10 @@ what is up                            | 2 |        | `bantam 'what is up'`
 hello                                 | 2 |        | `bantam agent hello`
 memory                                | 2 |        | `bantam help memory`
 chat                                  | 2 |        | `bantam agent`
-logs                                  | 2 |        | `bantam sessions`
+logs                                  | 2 |        | `bantam help recipes logs`
+setup                                 | 2 |        | `bantam onboard`
+update                                | 2 |        | `bantam help backup`
+cron rm logs                          | 2 |        | `bantam cron remove`
 version                               | 2 |        | `bantam --version`
 help sanbox                           | 2 |        | `bantam help sandbox`
 sessions rename garden                | 2 |        | `bantam help sessions`

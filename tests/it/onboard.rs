@@ -194,6 +194,7 @@ fn interrupted_onboarding_changes_no_files() {
         running.types(typed);
         let run = running.finish();
         run.exits(130);
+        assert!(run.stdout.contains("nothing was saved"), "{}", run.stdout);
         assert!(!run.stdout.contains("sk-"), "{}", run.stdout);
         is_as_it_was(&run);
         assert!(!home.path("").exists());
@@ -267,6 +268,9 @@ fn server_is_tested_with_a_question_and_keeps_its_settings() {
     let home = Home::empty();
     let address = model.base();
     let asked = [
+        (PROVIDER, "http://127.0.0.1:1/v1"),
+        ("Key, not shown (Enter: no key)", ""),
+        ("Keep this address? [y/N]", ""),
         (PROVIDER, &*address),
         ("Key, not shown (Enter: no key)", "sk-wrong-one"),
         ("Key, not shown (Enter: keep the typed one", CANARY),
@@ -274,13 +278,18 @@ fn server_is_tested_with_a_question_and_keeps_its_settings() {
         (KEEP, ""),
         (PROVIDER, &address),
         ("Key, not shown", CANARY),
-        ("Model [qwen3]: ", "1"),
+        ("Model [qwen3]: ", "9"),
+        ("type a number up to 2, or a name\r\nModel [qwen3]: ", "1"),
         (BOT, ""),
     ];
     let run = onboard(closed(&home), &asked).finish();
     run.exits(0);
     let listed = "1  qwen3     8192 tokens, tools\r\n2  embedder\r\n";
     assert!(run.stdout.contains(listed), "{}", run.stdout);
+    assert!(
+        run.stdout
+            .contains("tip: start its server with its tool parser")
+    );
     assert!(!run.stdout.contains(CANARY), "{}", run.stdout);
     let mut entry = json!({ "model": "server/*", "api_base": model.base(), "api_key": CANARY });
     assert_eq!(config(&home)["model_list"], json!([entry]));
@@ -317,12 +326,12 @@ fn first_person_who_writes_and_is_confirmed_owns_the_bot() {
         (BOT, "y"),
         ("Token, not shown", "no-such-token"),
         ("Token, not shown", TOKEN),
-        ("(id 666). Is that you?", "n"),
+        ("(id 666). Is that you? [y/N]", ""),
     ];
     let mut running = onboard(bantam(), &asked);
     api.text(42, "it is me");
     running.wait_for_next_stdout("(id 42). Is that you?");
-    running.types("\n");
+    running.types("y\n");
     let run = running.finish();
     run.exits(0);
     assert!(!run.stdout.contains("TEST-token"), "{}", run.stdout);

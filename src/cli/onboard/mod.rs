@@ -31,14 +31,15 @@ pub(super) fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     ui.signals.watch()?;
     let facts = Facts::find(app);
     facts.loaded.clone()?;
+    let choose_model = || model::choose(app, ui).doing("nothing was saved");
     if fs_err::symlink_metadata(app.home.config()).is_ok() {
         let model = facts.model_name().unwrap_or_else(|e| e.message);
         say(&format!("{}: {model}", app.home.config().display()));
         if ui.agrees("Change the model?", false)? {
-            model::choose(app, ui)?;
+            choose_model()?;
         }
     } else {
-        model::choose(app, ui)?;
+        choose_model()?;
     }
     write_files(&app.home)?;
     telegram::connect(app, ui)?;

@@ -24,7 +24,9 @@ const SERVER: &str = "server";
 pub(super) fn choose(app: &App, ui: &Ui) -> Result<()> {
     loop {
         let mut provider = ask_provider(app, ui)?;
-        let offers = provider.ask_key_and_list(ui)?;
+        let Some(offers) = provider.ask_key_and_list(ui)? else {
+            continue;
+        };
         let model = provider.ask_model(&offers, ui)?;
         if provider.test_model(&model, ui)? {
             let set = |file: &mut Value| provider.set(&model, file);
@@ -88,8 +90,8 @@ impl ProviderChoice<'_> {
         config::load_for(home, Some(&file.to_string()), env, Vec::new())
     }
 
-    /// Asks for its key, and returns its list of models, which is empty if it has none.
-    fn ask_key_and_list(&mut self, ui: &Ui) -> Result<Vec<Offer>> {
+    /// Asks for its key, and returns its list of models, which is empty if it has none. `None` to choose again.
+    fn ask_key_and_list(&mut self, ui: &Ui) -> Result<Option<Vec<Offer>>> {
         if self.vendor.is_none_or(|vendor| !vendor.keys.is_empty()) {
             self.ask_key(ui)?;
         }
@@ -97,20 +99,24 @@ impl ProviderChoice<'_> {
             let loaded = self.configuration("")?;
             // The key may be set later.
             let Ok(any) = loaded.config.named(&self.name, &loaded.env) else {
-                return Ok(Vec::new());
+                return Ok(Some(Vec::new()));
             };
             match catalog::offers(&any, &loaded) {
                 Ok(mut offers) => {
                     if self.name == "ollama" {
                         ollama::find_tools(&catalog::host(any, &loaded), &mut offers);
                     }
-                    return Ok(offers);
+                    return Ok(Some(offers));
                 }
                 Err(e) => {
                     say(&format!("The models could not be listed: {}", e.message));
+                    if e.kind == Kind::Unavailable && !self.api_base.is_empty() {
+                        let keeps = ui.agrees("Keep this address?", false)?;
+                        return Ok(keeps.then(Vec::new));
+                    }
                     if e.kind != Kind::Auth || !self.ask_key(ui)? {
                         // Some keys work for answers but not for the list.
-                        return Ok(Vec::new());
+                        return Ok(Some(Vec::new()));
                     }
                 }
             }
@@ -165,13 +171,17 @@ impl ProviderChoice<'_> {
             Some(id) => format!("Model [{}]: ", to_single_line(id, 80)),
         };
         ui.ask_until(&question, Echo::Shown, |text| {
-            let number = text.parse::<usize>().unwrap_or_default();
-            match (default, shown.get(number.wrapping_sub(1))) {
+            let number = text.parse::<usize>().ok();
+            let chosen = number.and_then(|number| shown.get(number.wrapping_sub(1)));
+            match (default, chosen) {
                 (None, _) if text.is_empty() => {
                     Err("type the model's name, as its provider spells it".to_owned())
                 }
                 (Some(default), _) if text.is_empty() => Ok(default.to_owned()),
                 (_, Some(offer)) => Ok(offer.id.clone()),
+                _ if number.is_some() && !shown.is_empty() => {
+                    Err(format!("type a number up to {}, or a name", shown.len()))
+                }
                 _ => Ok(text.to_owned()),
             }
         })
@@ -190,6 +200,7 @@ impl ProviderChoice<'_> {
             // The fix is not shown, because the user is asked next how to continue.
             say(&check.line());
             if check.outcome != Outcome::Fail {
+                check.fix_line().iter().for_each(|line| say(line));
                 return Ok(true);
             }
             if check.cause != Some(Kind::Auth) || !self.ask_key(ui)? {

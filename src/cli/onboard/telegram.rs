@@ -80,9 +80,8 @@ fn find_owner(settings: &Telegram, app: &App, ui: &Ui) -> Result<Option<i64>> {
     let Some(name) = find_username(&bot) else {
         return Ok(None);
     };
-    say(&format!(
-        "Now write to it: https://t.me/{name} (waiting 5 minutes; Ctrl-C stops)"
-    ));
+    let wait = "waiting 5 minutes; Ctrl-C stops";
+    say(&format!("Now write to it: https://t.me/{name} ({wait})"));
     let until = Instant::now() + WRITE_TIMEOUT;
     let mut offset = 0;
     while Instant::now() < until {
@@ -99,7 +98,8 @@ fn find_owner(settings: &Telegram, app: &App, ui: &Ui) -> Result<Option<i64>> {
             let from = &update["message"]["from"];
             if let Some(id) = from["id"].as_i64() {
                 let question = format!("A message from {} (id {id}). Is that you?", shown(from));
-                if ui.agrees(&question, true)? {
+                // Enter must not let a stranger in.
+                if ui.agrees(&question, false)? {
                     return Ok(Some(id));
                 }
             }
