@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Running, merged};
+use crate::harness::{Home, Running, has_all, merged};
 use crate::model::{Model, Reply, Request};
 use crate::stored::journal;
 
@@ -144,10 +144,9 @@ fn refused_message_is_stored_but_not_sent() {
                 ("user", "still there?"),
             ],
         );
-        assert!(
-            fs::read_to_string(home.path("sessions/cli_default.jsonl"))
-                .unwrap()
-                .contains("bad words")
+        has_all(
+            &fs::read_to_string(home.path("sessions/cli_default.jsonl")).unwrap(),
+            ["bad words"],
         );
     }
 }
@@ -249,11 +248,7 @@ fn a_refused_picture_that_a_tool_brought_becomes_a_line() {
         .says("picture");
     let asked = model.requests().len();
     assert_eq!(asked, 3, "asked once more without it");
-    assert!(
-        model.request(2).last("tool").contains("refused"),
-        "{}",
-        model.request(2).last("tool")
-    );
+    has_all(&model.request(2).last("tool"), ["refused"]);
     home.agent(["-m", "and now?"]).exits(0);
     assert_eq!(model.requests().len(), 4, "and never again with it");
 }
@@ -273,13 +268,7 @@ fn pictures_older_than_the_last_two_turns_become_a_line_each() {
         "two turns and the one under way"
     );
     assert!(!has_picture(&model.request(3)));
-    assert!(
-        talk(&model.request(3))[0]
-            .1
-            .contains("[an image seen.png, "),
-        "{:?}",
-        talk(&model.request(3))[0]
-    );
+    has_all(&talk(&model.request(3))[0].1, ["[an image seen.png, "]);
 }
 
 #[test]
@@ -316,11 +305,7 @@ fn a_message_has_the_local_time_with_weekday_offset_and_zone() {
         .run()
         .exits(0);
     assert_eq!(model.request(1).texts("user")[0], first);
-    assert!(
-        model.request(1).last("user").contains(" +00:00, "),
-        "{}",
-        model.request(1).last("user")
-    );
+    has_all(&model.request(1).last("user"), [" +00:00, "]);
 }
 
 /// Returns a home with two models, and a conversation that uses the second.

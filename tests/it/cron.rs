@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, TOKEN};
-use crate::harness::{Home, Run, merged, until};
+use crate::harness::{Home, Run, has_all, merged, until};
 use crate::model::{Model, Reply, call};
 use crate::stored::journal;
 
@@ -64,11 +64,7 @@ fn a_job_is_added_listed_switched_and_removed() {
     ];
     let run = home.bantam().args(args).args(["--to", "telegram:42"]).run();
     run.exits(0).says("bantam cron run");
-    assert!(
-        run.stdout.contains("07:30:00") && run.stdout.contains("(Asia/Kolkata)"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.stdout, ["07:30:00", "(Asia/Kolkata)"]);
     let id = run.stdout.split(' ').nth(2).unwrap().to_owned();
     let job = &stored(&home)["jobs"][0];
     assert_eq!(stored(&home)["version"], 1);
@@ -280,10 +276,7 @@ fn named_conversation_job_delivers_without_gateway() {
         .exits(0)
         .stdout
         .clone();
-    assert!(
-        noted.contains("sent this to the chat") && noted.contains("You said: plants."),
-        "{noted}"
-    );
+    has_all(&noted, ["sent this to the chat", "You said: plants."]);
     assert_eq!(model.request(1).texts("user").len(), 2);
     assert_eq!(
         stored(&home)["jobs"].as_array().unwrap().len(),
@@ -318,16 +311,8 @@ fn a_model_schedules_within_bounds() {
     let results = model.request(4).texts("tool");
     assert!(results[0].contains("every_seconds"), "{}", results[0]);
     assert!(results[1].contains("exactly one of"), "{}", results[1]);
-    assert!(
-        results[2].contains("T08:00:00+05:30") && results[2].contains("bantam cron run"),
-        "{}",
-        results[2]
-    );
-    assert!(
-        results[3].contains("0 8 * * * (Asia/Kolkata)"),
-        "{}",
-        results[3]
-    );
+    has_all(&results[2], ["T08:00:00+05:30", "bantam cron run"]);
+    has_all(&results[3], ["0 8 * * * (Asia/Kolkata)"]);
     let jobs = stored(&home)["jobs"].clone();
     assert_eq!(
         (
@@ -356,10 +341,8 @@ fn a_model_schedules_within_bounds() {
     home.config(&model.config().to_string());
     home.agent(["--new", "-m", "and again"]).exits(0);
     let results = model.request(3).texts("tool");
-    assert!(
-        results[0].contains("already 100 jobs") && results[2].contains("added the job"),
-        "{results:?}"
-    );
+    has_all(&results[0], ["already 100 jobs"]);
+    has_all(&results[2], ["added the job"]);
 
     home.config(&merged(model.config(), &json!({ "cron": { "enabled": false } })).to_string());
     assert!(!home.bantam().arg("tools").run().stdout.contains("cron"));
@@ -424,11 +407,7 @@ fn a_check_decides_whether_the_model_is_asked() {
     assert!(model.requests().is_empty() && statuses(&home).is_empty());
     home.write("workspace/new.txt", "three apples\n");
     let run = cron(&home, ["run", &id]);
-    assert!(
-        run.exits(0).stdout.contains("three apples"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.exits(0).stdout, ["three apples"]);
     assert_eq!(statuses(&home), ["ok"]);
     let broken = added(
         &home,
@@ -457,10 +436,7 @@ fn a_check_decides_whether_the_model_is_asked() {
         assert!(row.contains("error"), "{list}");
         let jobs = stored(&home)["jobs"].as_array().unwrap().clone();
         let state = &jobs.last().unwrap()["state"];
-        assert!(
-            state["lastError"].as_str().unwrap().contains(why),
-            "{state}"
-        );
+        has_all(&state["lastError"].as_str().unwrap(), [why]);
     }
     assert_eq!(model.requests().len(), 1);
     let none = json!({ "tools": { "exec": { "enabled": false } } });
@@ -684,10 +660,8 @@ fn a_run_that_an_earlier_program_left_is_given_up() {
             .unwrap()
             .to_owned()
     };
-    assert!(
-        ended("crashes").contains("error") && ended("waited").contains("skipped"),
-        "{list}"
-    );
+    has_all(&ended("crashes"), ["error"]);
+    has_all(&ended("waited"), ["skipped"]);
 }
 
 /// A power cut may leave zeros; no job runs then, and nobody would notice.

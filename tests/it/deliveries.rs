@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::bot::{config, ends, start};
 use crate::botapi::{BOT, BotApi, Fault, State};
-use crate::harness::{Home, until};
+use crate::harness::{Home, has_all, has_none, until};
 use crate::model::{Model, Reply};
 
 /// The two allowed users.
@@ -406,10 +406,8 @@ fn a_conversation_follows_its_group_to_the_supergroup() {
     ends(gateway);
     let listed = home.bantam().args(["sessions", "list"]).run();
     let listed = &listed.exits(0).stdout;
-    assert!(
-        listed.contains("telegram_-1000000000777") && !listed.contains("telegram_-5 "),
-        "{listed}"
-    );
+    has_all(&listed, ["telegram_-1000000000777"]);
+    has_none(&listed, ["telegram_-5 "]);
 }
 
 /// A supergroup that has a conversation keeps it, and nobody can move another chat's conversation.
@@ -488,13 +486,7 @@ fn a_message_that_cannot_be_read_gets_one_notice() {
     ends(gateway);
     let all = texts.join("\n");
     assert_eq!(api.texts(OWNER).len(), 3, "{texts:?}");
-    assert!(
-        all.contains("(story)") && all.contains("(hologram)"),
-        "{texts:?}"
-    );
-    assert!(
-        all.contains("[checklist: Shopping: milk / bread]"),
-        "{texts:?}"
-    );
+    has_all(&all, ["(story)", "(hologram)"]);
+    has_all(&all, ["[checklist: Shopping: milk / bread]"]);
     assert_eq!(model.requests().len(), 1);
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::fixtures::calls;
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_all, merged};
 use crate::model::{Call, Model, Reply, Request, call, written_call};
 use crate::stored::assert_single_result_per_call;
 
@@ -131,10 +131,9 @@ fn long_result_is_paged_with_both_ends() {
     let home = unsandboxed(&model);
     home.agent(["-m", "read it all"]).exits(0).prints("Read.\n");
     let pages = model.request(4).texts("tool");
-    assert!(
-        pages[0].contains("[page 1 of 4 of r3, 98915 bytes in all; for the next: read_more "),
-        "{}",
-        pages[0]
+    has_all(
+        &pages[0],
+        ["[page 1 of 4 of r3, 98915 bytes in all; for the next: read_more "],
     );
     assert!(
         pages[3].ends_with("[page 4 of 4 of r3, the last]"),

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_all, merged};
 use crate::model::{Model, Reply};
 
 /// An obvious fake of a known format, which is not configured in bantam.
@@ -62,11 +62,7 @@ fn flags_choose_tools_instructions_and_limits_of_a_request() {
     let [chosen, none, set] = [0, 1, 2].map(|n| model.request(n));
     assert!(chosen.tools().contains(&"read_file") && !chosen.tools().contains(&"exec"));
     assert_eq!(none.body.get("tools"), None);
-    assert!(
-        set.last("system").contains("Speak like a pirate."),
-        "{}",
-        set.body
-    );
+    has_all(&set.last("system"), ["Speak like a pirate."]);
     // A flag overrides the model's entry.
     assert_eq!(
         (&set.body["temperature"], &set.body["max_tokens"]),
@@ -114,11 +110,7 @@ fn the_agent_works_in_the_directory_that_the_flag_names() {
         fs::read_to_string(elsewhere.join("new.txt")).unwrap(),
         "there"
     );
-    assert!(
-        model.request(2).last("tool").contains("was there"),
-        "{}",
-        model.request(2).last("tool")
-    );
+    has_all(&model.request(2).last("tool"), ["was there"]);
     assert!(
         !home.path("workspace").exists(),
         "the other one is not needed"
@@ -160,8 +152,8 @@ fn a_template_is_filled_with_its_parameters_and_the_text() {
         .exits(0)
         .prints("Hallo.\n");
     let user = model.request(0).last("user");
-    assert!(
-        user.contains("Translate into German, {{input}}=x:\n\nHello {{language}}"),
-        "{user}"
+    has_all(
+        &user,
+        ["Translate into German, {{input}}=x:\n\nHello {{language}}"],
     );
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged, until};
+use crate::harness::{Home, has_all, merged, until};
 use crate::model::{Model, Reply};
 
 /// Returns the keys of the conversations of a home.
@@ -74,10 +74,7 @@ fn spaced_argument_or_pipe_is_a_question() {
     // A single word asks about piped input.
     let run = home.bantam().arg("Summarize").stdin("three notes\n").run();
     let asked = &run.exits(0).stdout;
-    assert!(
-        asked.contains("Summarize") && asked.contains("three notes"),
-        "{asked}"
-    );
+    has_all(&asked, ["Summarize", "three notes"]);
     home.bantam()
         .arg("statsu")
         .stdin("x")

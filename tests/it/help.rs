@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::harness::Home;
+use crate::harness::{Home, has_all};
 use crate::model::{Model, Reply};
 
 /// Returns every command in `bantam help`, by name: `agent`, `sessions list`.
@@ -243,16 +243,8 @@ fn tools_list_needs_no_model() {
         line.unwrap_or_else(|| panic!("{name} is not listed: {}", run.stdout))
             .to_owned()
     };
-    assert!(
-        of("read_file").contains(" safe ") && of("read_file").contains("built in"),
-        "{}",
-        of("read_file")
-    );
-    assert!(
-        of("exec").contains(" runs ") && of("exec").contains("Run a command"),
-        "{}",
-        of("exec")
-    );
+    has_all(&of("read_file"), [" safe ", "built in"]);
+    has_all(&of("exec"), [" runs ", "Run a command"]);
     assert_eq!(home.files(), ["config.json"], "it only looks");
 
     let home = Home::with(&serde_json::json!({ "tools": { "exec": { "enabled": false } } }));

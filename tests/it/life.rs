@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, Fault};
 use crate::door;
-use crate::harness::{Home, Running, merged, until};
+use crate::harness::{Home, Running, has_all, merged, until};
 use crate::model::{Model, Reply};
 use crate::stored::journal;
 use crate::without_syscall::Withheld;
@@ -110,10 +110,7 @@ fn a_command_that_a_crash_interrupted_is_not_repeated() {
     // `/stop` waits for no other command.
     texts.retain(|text| !text.contains("nothing to stop"));
     for (text, command) in texts.iter().zip(["/undo", "/model"]) {
-        assert!(
-            text.contains("interrupted") && text.contains(command),
-            "{texts:?}"
-        );
+        has_all(&text, ["interrupted", command]);
     }
     assert!(texts[2].contains("Nothing to undo"), "{texts:?}");
 }
@@ -138,10 +135,7 @@ fn comment_and_forward_form_a_turn() {
         gateway.finish().exits(0);
         assert_eq!(model.requests().len(), 1);
         let asked = model.request(0).last("user");
-        assert!(
-            asked.contains("is this true?") && asked.contains("[forwarded from Eve:]"),
-            "{asked}"
-        );
+        has_all(&asked, ["is this true?", "[forwarded from Eve:]"]);
     }
 }
 
@@ -239,10 +233,12 @@ fn status_shows_state_of_gateway() {
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
     let (page, _) = status(&home);
-    assert!(
-        page.contains("crashed")
-            && page.contains("answers not delivered yet: 1, the oldest from 20"),
-        "{page}"
+    has_all(
+        &page,
+        [
+            "crashed",
+            "answers not delivered yet: 1, the oldest from 20",
+        ],
     );
 }
 

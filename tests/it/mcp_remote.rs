@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::bot;
 use crate::botapi::BotApi;
 use crate::door::{Door, address, settings};
-use crate::harness::{Home, Run, Running, merged};
+use crate::harness::{Home, Run, Running, has_all, merged};
 use crate::model::{Model, Reply, Request};
 use crate::remote::remote;
 
@@ -352,11 +352,7 @@ fn changed_tool_ends_always_permission() {
     assert_eq!(count(&server, "tools/call"), 1);
     let run = home.bantam().args(ask).run();
     run.exits(0);
-    assert!(
-        run.stdout.contains("the tool has changed"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.stdout, ["the tool has changed"]);
     // The next turn offers the new one, and asks.
     home.bantam().args(ask).run().exits(6);
     assert_eq!(count(&server, "tools/call"), 1);
@@ -456,11 +452,7 @@ fn a_list_of_servers_shows_no_key_of_an_address() {
     let home = Home::with(&servers);
     let run = home.bantam().args(["mcp", "list"]).run();
     run.exits(0);
-    assert!(
-        run.stdout.contains("https://far.example/mcp?..."),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.stdout, ["https://far.example/mcp?..."]);
     let near = "near-mcp --api-key [secret removed] --token=[secret removed] -v plain";
     assert!(run.stdout.contains(near), "{}", run.stdout);
     assert!(!run.stdout.contains("hush"), "{}", run.stdout);

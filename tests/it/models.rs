@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::bot;
 use crate::botapi::BotApi;
 use crate::botschema;
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_all, merged};
 use crate::model::{Model, Reply};
 
 /// Returns a host with a list of models, which also answers questions.
@@ -39,10 +39,7 @@ fn model_list_shows_and_stores_windows() {
     assert_eq!(lines[2], "openai/test-model  8192 tokens, tools");
     assert!(model.request(1).header("authorization").is_some());
     let told = home.bantam().arg("status").run().stdout;
-    assert!(
-        told.contains(": context window 8192 tokens (since 20"),
-        "{told}"
-    );
+    has_all(&told, [": context window 8192 tokens (since 20"]);
 
     // By the name of an entry, for programs.
     let object = home
@@ -207,11 +204,7 @@ fn without_a_configuration_the_models_of_ollama_are_listed() {
             .env("OLLAMA_HOST", host)
             .run();
         models.exits(0);
-        assert!(
-            models.stdout.contains("ollama/qwen3:4b"),
-            "{}",
-            models.stdout
-        );
+        has_all(&models.stdout, ["ollama/qwen3:4b"]);
     }
 }
 
@@ -260,9 +253,11 @@ fn a_host_that_wants_a_key_and_got_none_says_so() {
         run.stderr.clone()
     };
     let said = with(json!({}));
-    assert!(
-        said.contains("hint: the provider requires a key, and none is set: run `bantam onboard`, or set \"api_key\" in its entry of model_list"),
-        "{said}"
+    has_all(
+        &said,
+        [
+            "hint: the provider requires a key, and none is set: run `bantam onboard`, or set \"api_key\" in its entry of model_list",
+        ],
     );
     assert!(with(json!({ "api_key": "k" })).contains("hint: check the key"));
     let own = json!({ "headers": { "Authorization": "Basic eA==" } });

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home};
+use crate::harness::{CANARY, Home, has_none};
 use crate::model::{Model, Reply, Request};
 use crate::pdf::pdf;
 
@@ -409,11 +409,7 @@ fn stale_thoughts_are_left_out_of_one_request() {
     home.agent(["-m", "who am I?"]).exits(0).prints("Yes.\n");
     let last = model.requests().pop().unwrap();
     assert!(last.texts("user").join(" ").contains("Zora"));
-    assert!(
-        !last.body["messages"]
-            .to_string()
-            .contains("reasoning_details")
-    );
+    has_none(&last.body["messages"].to_string(), ["reasoning_details"]);
 }
 
 /// Ends of a question that a host answers with this status and these words: the exit code.

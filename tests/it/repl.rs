@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Home, Running, merged};
+use crate::harness::{Home, Running, has_all, has_none, merged};
 use crate::model::{Model, Reply};
 
 /// Runs `bantam agent ARGS...` at a terminal until it asks for the first line.
@@ -290,16 +290,12 @@ fn files_go_with_a_message_that_names_them() {
     talk.types("/quit\r");
     talk.finish().exits(0);
     let asked = model.request(0).last("user");
-    assert!(
-        asked.contains("one.txt]\n```\nbasil\n```") && asked.contains("two.txt]\n```\nmint\n```"),
-        "{asked}"
+    has_all(
+        &asked,
+        ["one.txt]\n```\nbasil\n```", "two.txt]\n```\nmint\n```"],
     );
     assert!(asked.contains(", @nobody\n"), "{asked}");
-    assert!(
-        !model.request(1).last("user").contains("```\nmint"),
-        "{}",
-        model.request(1).body
-    );
+    has_none(&model.request(1).last("user"), ["```\nmint"]);
 }
 
 /// The author of pasted text must not choose files, so no part of a paste answers the question.
@@ -331,11 +327,7 @@ fn pasted_text_attaches_no_file() {
         talk.wait_for_stdout("Fine.");
         talk.types("\u{15}/quit\n");
         talk.finish().exits(0);
-        assert!(
-            !model.request(0).body.to_string().contains("basil"),
-            "{}",
-            model.request(0).body
-        );
+        has_none(&model.request(0).body.to_string(), ["basil"]);
     }
 }
 

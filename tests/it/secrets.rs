@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::json;
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_all, merged};
 use crate::model::{Model, Reply, call, written_call};
 
 #[test]
@@ -107,10 +107,7 @@ fn a_key_the_model_says_aloud_is_found_by_the_harness() {
         home.bantam().arg("--version").run();
     }));
     let message = *found.unwrap_err().downcast::<String>().unwrap();
-    assert!(
-        message.contains("the API key is in") && message.contains("leak.txt"),
-        "{message}"
-    );
+    has_all(&message, ["the API key is in", "leak.txt"]);
 }
 
 /// The harness looks for the key in both streams and in every file of the home, and the model's server in each request.
@@ -153,10 +150,7 @@ fn model_written_key_is_removed_from_reply() {
         .iter()
         .filter_map(|event| event["delta"].as_str().or(event["text"].as_str()))
         .collect();
-    assert!(
-        words.contains(&format!("A {mark}, and {mark}{mark}")),
-        "{words}"
-    );
+    has_all(&words, [&format!("A {mark}, and {mark}{mark}")]);
     // A word that only begins like the key is whole.
     let second = home.agent(["-m", "and now?"]);
     second
@@ -217,11 +211,7 @@ fn printed_key_is_removed_from_output() {
     home.agent(["-v", "-m", "what is the key?"])
         .exits(0)
         .prints("I saw nothing.\n");
-    assert!(
-        model.request(1).last("tool").contains("it says:"),
-        "{}",
-        model.request(1).last("tool")
-    );
+    has_all(&model.request(1).last("tool"), ["it says:"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::harness::Home;
+use crate::harness::{Home, has_all, has_none};
 use crate::model::{Model, Reply};
 use crate::stored::{Session, assert_single_result_per_call, sealed};
 
@@ -19,10 +19,8 @@ fn a_conversation_goes_on_where_it_was() {
 
     let request = model.request(1);
     let user = request.texts("user");
-    assert!(
-        user[0].contains("My name is Ada.") && user[1].contains("What is my name?"),
-        "{user:?}"
-    );
+    has_all(&user[0], ["My name is Ada."]);
+    has_all(&user[1], ["What is my name?"]);
     assert_eq!(request.texts("assistant"), ["Hello Ada."]);
     let session = home.session("cli_default");
     assert_eq!(session.roles(), ["user", "assistant", "user", "assistant"]);
@@ -104,13 +102,7 @@ fn a_torn_line_is_mended_away() {
         home.session("cli_default").roles(),
         ["user", "assistant", "user", "assistant"]
     );
-    assert!(
-        !model
-            .request(1)
-            .texts("user")
-            .join("\n")
-            .contains("torn of")
-    );
+    has_none(&model.request(1).texts("user").join("\n"), ["torn of"]);
 }
 
 #[test]
@@ -213,10 +205,7 @@ fn unanswered_call_gets_result_on_load() {
     assert_single_result_per_call(&request.messages());
     let results = request.texts("tool");
     assert!(results[0].contains("notes.txt"), "{results:?}");
-    assert!(
-        results[1].contains("interrupted, outcome unknown"),
-        "{results:?}"
-    );
+    has_all(&results[1], ["interrupted, outcome unknown"]);
     home.session("cli_default").has_one_result_per_call();
 }
 

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::json;
 
-use crate::harness::{Home, Run};
+use crate::harness::{Home, Run, has_all};
 use crate::model::{Model, Reply};
 use crate::stored::sealed;
 
@@ -426,10 +426,7 @@ fn a_long_conversation_is_read_in_little_memory() {
     let ask = home.bantam().args(["agent", "-s", "new", "-m", "hi"]);
     ask.after(LITTLE).run().exits(0).prints("Found.\n");
     let told = model.request(1).texts("tool").concat();
-    assert!(
-        told.contains("cli_default") && told.contains("a quince"),
-        "{told}"
-    );
+    has_all(&told, ["cli_default", "a quince"]);
     let status = home.bantam().args(["status", "--json"]).after(LITTLE).run();
     assert_eq!(status.exits(0).json()["sessions"]["count"], 3);
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::bot::ends;
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::botschema;
-use crate::harness::{Home, Running, merged, until};
+use crate::harness::{Home, Running, has_all, has_none, merged, until};
 use crate::model::{Model, Reply, Request, call};
 
 /// The two allowed users.
@@ -114,23 +114,14 @@ fn a_message_is_in_the_chat_before_the_answer() {
 fn message_tool_needs_a_bot() {
     let (model, api) = (Model::never_asked(), BotApi::start());
     let home = Home::with(&config(&model, &api));
-    assert!(
-        home.bantam()
-            .arg("tools")
-            .run()
-            .exits(0)
-            .stdout
-            .contains("\nmessage ")
+    has_all(
+        &home.bantam().arg("tools").run().exits(0).stdout,
+        ["\nmessage "],
     );
     home.config(&model.config().to_string());
-    assert!(
-        !home
-            .bantam()
-            .arg("tools")
-            .run()
-            .exits(0)
-            .stdout
-            .contains("\nmessage ")
+    has_none(
+        &home.bantam().arg("tools").run().exits(0).stdout,
+        ["\nmessage "],
     );
 }
 
@@ -159,11 +150,7 @@ fn message_tool_reaches_only_known_chats() {
     home.write(&format!("sessions/telegram_{group}.jsonl"), "");
     // From the command line, without a gateway: the command delivers it.
     let run = home.agent(["-m", "tell them"]);
-    assert!(
-        run.exits(0).stdout.contains("sending to telegram:42"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.exits(0).stdout, ["sending to telegram:42"]);
     assert_eq!(api.texts(OTHER), ["To you."]);
     assert_eq!(api.texts(OWNER), ["To whom it may concern."]);
     let mut sent: Vec<_> = api
@@ -185,15 +172,10 @@ fn message_tool_reaches_only_known_chats() {
         told[..5].iter().all(|told| told.contains("unknown chat")),
         "{told:?}"
     );
-    assert!(
-        told[5].contains("telegram") && told[6].contains("empty"),
-        "{told:?}"
-    );
+    has_all(&told[5], ["telegram"]);
+    has_all(&told[6], ["empty"]);
     let noted = &notes(&home, "telegram_43")[0];
-    assert!(
-        noted.contains("another conversation, cli:default") && noted.contains("To you."),
-        "{noted}"
-    );
+    has_all(&noted, ["another conversation, cli:default", "To you."]);
     botschema::check(&api);
 }
 
@@ -442,10 +424,7 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
     for n in [0, 2, 3] {
         assert!(asked.contains(&format!("**Answer** {n}.")), "{n}: {asked}");
     }
-    assert!(
-        asked.contains("The answer to a question on the command line"),
-        "{asked}"
-    );
+    has_all(&asked, ["The answer to a question on the command line"]);
     assert_eq!(notes(&home, "telegram_43").len(), 1);
     botschema::check(&api);
 }

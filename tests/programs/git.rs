@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::board::Board;
+use crate::harness::has_all;
 use crate::model::Reply;
 
 #[test]
@@ -48,9 +49,5 @@ fn a_commit_message() {
         git(&["log", "--format=%B"]).1.trim(),
         "Water the plants\n\nThey were dry."
     );
-    assert!(
-        board.model.request(1).last("user").contains("+watered"),
-        "{:?}",
-        board.model.request(1).last("user")
-    );
+    has_all(&board.model.request(1).last("user"), ["+watered"]);
 }

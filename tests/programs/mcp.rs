@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged, until};
+use crate::harness::{Home, has_all, has_none, merged, until};
 use crate::model::{Model, Reply, Request, call};
 use crate::remote::remote;
 
@@ -76,11 +76,9 @@ fn a_call_starts_its_server() {
         .is_quiet();
     let request = model.request(0);
     assert_eq!(offered(&request), ["fake__say"]);
-    assert!(
-        request
-            .body
-            .to_string()
-            .contains("(described by the MCP server fake) Says something.")
+    has_all(
+        &request.body.to_string(),
+        ["(described by the MCP server fake) Says something."],
     );
 }
 
@@ -271,10 +269,9 @@ fn added_server_is_tested_and_saved() {
         server.request(0).header("authorization"),
         Some("Bearer key-of-the-far-server")
     );
-    assert!(
-        fs::read_to_string(home.path("config.json"))
-            .unwrap()
-            .contains("Bearer ${FAR_KEY}")
+    has_all(
+        &fs::read_to_string(home.path("config.json")).unwrap(),
+        ["Bearer ${FAR_KEY}"],
     );
 
     for (args, says) in [
@@ -372,10 +369,8 @@ fn mcp_server_gets_own_home_without_keys() {
         .env("SOME_TOKEN", "hush-hush-hush")
         .run();
     let text = &run.exits(0).stdout;
-    assert!(
-        !text.contains("hush") && text.contains("state/mcp/fake"),
-        "{text}"
-    );
+    has_none(&text, ["hush"]);
+    has_all(&text, ["state/mcp/fake"]);
 }
 
 #[test]
@@ -444,10 +439,7 @@ fn images_and_recordings_in_resources_arrive_as_such() {
     let request = model.request(1);
     let said = request.last("tool");
     assert!(said.contains("file:///chart:\n[image/png]"), "{said}");
-    assert!(
-        said.contains("file:///table:\n[text/csv: cannot be shown]"),
-        "{said}"
-    );
+    has_all(&said, ["file:///table:\n[text/csv: cannot be shown]"]);
     let parts: Vec<&str> = request.messages().last().unwrap()["content"]
         .as_array()
         .unwrap()

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged};
+use crate::harness::{Home, has_all, merged};
 use crate::model::{Model, Reply, Request};
 
 const SERVER: &str = include_str!("../support/mcp_server.py");
@@ -74,9 +74,9 @@ fn servers_are_removed_disabled_and_checked_by_doctor() {
     assert!(doctor().contains("fake: 1 tool"));
     home.write("state/mcp/fake/server.py", "raise SystemExit('no more')");
     let told = doctor();
-    assert!(
-        told.contains("fake: starting MCP server fake: it ended and said: no more"),
-        "{told}"
+    has_all(
+        &told,
+        ["fake: starting MCP server fake: it ended and said: no more"],
     );
     for command in ["remove", "test"] {
         mcp(&[command, "fak"]).exits(2).says("did you mean `fake`");

@@ -69,6 +69,22 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Checks that a text has each of these parts.
+#[track_caller]
+pub fn has_all<const N: usize>(text: &str, parts: [&str; N]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?}: {text}");
+    }
+}
+
+/// Checks that a text has none of these parts.
+#[track_caller]
+pub fn has_none<const N: usize>(text: &str, parts: [&str; N]) {
+    for part in parts {
+        assert!(!text.contains(part), "{part:?}: {text}");
+    }
+}
+
 /// Returns a configuration for an OpenAI-compatible server at `base`, with short delays between retries.
 pub fn config_for(base: &str) -> Value {
     json!({

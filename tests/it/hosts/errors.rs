@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Seen, case, done, fault};
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_none, merged};
 use crate::model::{Model, Reply};
 
 fn waited(seen: &Seen) -> Duration {
@@ -104,12 +104,9 @@ fn refused_key_is_not_tried_again_and_leaves_no_trace() {
         home.agent(["-m", "another question"])
             .exits(0)
             .prints("Hello.\n");
-        assert!(
-            !model
-                .request(1)
-                .texts("user")
-                .join("\n")
-                .contains("the refused question")
+        has_none(
+            &model.request(1).texts("user").join("\n"),
+            ["the refused question"],
         );
         assert_eq!(home.session("cli_default").roles(), ["user", "assistant"]);
     }
