@@ -54,24 +54,9 @@ const STOPS: usize = 5;
 const SERVER: &str = include_str!("../support/mcp_server.py");
 const MODES: [&str; 4] = ["many", "swollen", "oversized", "media"];
 /// Kinds of files in a home, as listed in docs/files-and-formats.md.
-const KINDS: [&str; 16] = [
-    "config.json",
-    "agent",
-    "workspace",
-    "cron",
-    "sessions",
-    "usage",
-    "state/hosts.json",
-    "state/queue.jsonl",
-    "state/outbox",
-    "state/vectors.json",
-    "state/notes",
-    "state/mcp",
-    "state/undo",
-    "state/gateway.json",
-    "state/notify",
-    "state/locks",
-];
+const KINDS: &str = "config.json agent workspace cron sessions usage state/hosts.json state/queue.jsonl \
+    state/outbox state/vectors.json state/notes state/mcp state/undo state/gateway.json \
+    state/notify state/locks";
 
 /// Answers of hostile sites, including the search engine.
 struct Sites {
@@ -530,14 +515,14 @@ fn left(root: &Path, name: &str) -> BTreeMap<String, (usize, u64)> {
         }
         let below = path.strip_prefix(root).unwrap().display().to_string();
         let listed = KINDS
-            .iter()
-            .find(|kind| below == **kind || below.starts_with(&format!("{kind}/")));
+            .split(' ')
+            .find(|kind| below == *kind || below.starts_with(&format!("{kind}/")));
         let kind = match listed {
-            Some(&"sessions") if below.ends_with(".media") => "sessions/*.media".to_owned(),
-            Some(&"workspace") if below.starts_with("workspace/inbox/") => {
+            Some("sessions") if below.ends_with(".media") => "sessions/*.media".to_owned(),
+            Some("workspace") if below.starts_with("workspace/inbox/") => {
                 "workspace/inbox".to_owned()
             }
-            Some(kind) => (*kind).to_owned(),
+            Some(kind) => kind.to_owned(),
             None => format!("{name}{below}"),
         };
         let sum = kinds.entry(kind).or_default();

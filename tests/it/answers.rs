@@ -77,16 +77,14 @@ fn a_stopped_question_is_followed_by_a_line_that_says_so() {
     let running = asks(&home, &model, "Delete all files");
     running.signal(Signal::INT);
     running.finish().exits(130);
-    home.agent(["-m", "tell me a joke"])
-        .exits(0)
-        .prints("Ha.\n");
+    home.agent(["-m", "tell me a joke"]).answers("Ha.\n");
     let said = [
         ("user", "Delete all files"),
         ("assistant", "[stopped by the user before an answer]"),
         ("user", "tell me a joke"),
     ];
     is_said(&model.request(1), &said);
-    home.agent(["-m", "another"]).exits(0).prints("Ha ha.\n");
+    home.agent(["-m", "another"]).answers("Ha ha.\n");
     is_said(
         &model.request(2),
         &[&said[..], &[("assistant", "Ha."), ("user", "another")]].concat(),
@@ -133,9 +131,7 @@ fn refused_message_is_stored_but_not_sent() {
         run.exits(1)
             .fails_with_a_hint()
             .says("left out of the conversation");
-        home.agent(["-m", "still there?"])
-            .exits(0)
-            .prints("Here.\n");
+        home.agent(["-m", "still there?"]).answers("Here.\n");
         is_said(
             &model.request(2),
             &[
@@ -177,8 +173,8 @@ fn a_history_that_the_host_refuses_is_left_out() {
         home.agent(["-m", "hi"]).exits(0);
         home.agent(["-m", "one"]).exits(1).says("left out");
         let run = home.agent(["-v", "-m", "two"]);
-        run.exits(0).prints("Here.\n").says("asking again without");
-        home.agent(["-m", "three"]).exits(0).prints("Here.\n");
+        run.answers("Here.\n").says("asking again without");
+        home.agent(["-m", "three"]).answers("Here.\n");
         home.session("cli_default").has_one_result_per_call();
     }
 }
@@ -189,8 +185,8 @@ fn what_a_tool_brought_is_left_out_when_the_host_refuses_it() {
     let model = filtering("nasty words", 1, reads);
     let home = hasty(&model);
     home.write("workspace/bad.txt", "nasty words");
-    home.agent(["-m", "hi"]).exits(0).prints("Here.\n");
-    home.agent(["-m", "and now?"]).exits(0).prints("Here.\n");
+    home.agent(["-m", "hi"]).answers("Here.\n");
+    home.agent(["-m", "and now?"]).answers("Here.\n");
     home.session("cli_default").has_one_result_per_call();
 }
 
@@ -206,8 +202,7 @@ fn cut_answer_is_reported() {
     ]);
     let home = hasty(&model);
     home.agent(["-m", "one"])
-        .exits(0)
-        .prints("Half an ans\n")
+        .answers("Half an ans\n")
         .says("cut at max_tokens (8192)");
     home.agent(["-m", "two"])
         .fails_with_a_hint()
@@ -243,8 +238,7 @@ fn a_refused_picture_that_a_tool_brought_becomes_a_line() {
     let home = hasty(&model);
     home.write("workspace/broken.png", PICTURE);
     home.agent(["-v", "-m", "look"])
-        .exits(0)
-        .prints("It is broken.\n")
+        .answers("It is broken.\n")
         .says("picture");
     let asked = model.requests().len();
     assert_eq!(asked, 3, "asked once more without it");

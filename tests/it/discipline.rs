@@ -129,7 +129,7 @@ fn long_result_is_paged_with_both_ends() {
         _ => Reply::text("Read."),
     });
     let home = unsandboxed(&model);
-    home.agent(["-m", "read it all"]).exits(0).prints("Read.\n");
+    home.agent(["-m", "read it all"]).answers("Read.\n");
     let pages = model.request(4).texts("tool");
     has_all(
         &pages[0],
@@ -239,8 +239,7 @@ fn endlessly_repeated_call_is_stopped() {
 #[test]
 fn last_step_tells_the_model_no_tools() {
     let look = || Reply::call("list_dir", &json!({ "path": "." }));
-    let model = Model::scripted([look(), Reply::text("So far.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([look(), Reply::text("So far.")]));
     home.agent(["--max-steps", "2", "-m", "look"])
         .exits(6)
         .prints("So far.\n")
@@ -259,11 +258,9 @@ fn last_step_tells_the_model_no_tools() {
     let model = Model::scripted([Reply::text("At once.")]);
     Home::with(&model.config())
         .agent(["--max-steps", "1", "-m", "hi"])
-        .exits(0)
-        .prints("At once.\n");
+        .answers("At once.\n");
 
-    let model = Model::scripted([look(), look()]);
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::scripted([look(), look()]));
     let run = home.agent(["--max-steps", "2", "-m", "look"]);
     run.exits(6).says("limit of 2 steps").fails_with_a_hint();
     run.prints("");
@@ -274,12 +271,13 @@ fn last_step_tells_the_model_no_tools() {
 
 #[test]
 fn host_refusing_tool_choice_gets_no_tools() {
-    let model = Model::answering(|request, _| match request.body.get("tool_choice") {
-        Some(_) => Reply::error(400, "tool_choice: Extra inputs are not permitted"),
-        None if request.tools().is_empty() => Reply::text("So far."),
-        None => Reply::call("list_dir", &json!({ "path": "." })),
-    });
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::answering(|request, _| {
+        match request.body.get("tool_choice") {
+            Some(_) => Reply::error(400, "tool_choice: Extra inputs are not permitted"),
+            None if request.tools().is_empty() => Reply::text("So far."),
+            None => Reply::call("list_dir", &json!({ "path": "." })),
+        }
+    }));
     for requests in [3, 5] {
         home.agent(["--max-steps", "2", "-m", "look"])
             .exits(6)

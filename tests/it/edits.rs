@@ -180,13 +180,8 @@ fn no_path_of_any_form_leads_a_tool_out() {
     let long = "a/".repeat(2500);
     let long_name = "n".repeat(256);
     let mut calls = Vec::new();
-    for path in [
-        "..",
-        "/",
-        "a/../../config.json",
-        "/etc/passwd",
-        "/proc/self/root/etc/passwd",
-    ] {
+    let paths = ".. / a/../../config.json /etc/passwd /proc/self/root/etc/passwd";
+    for path in paths.split_whitespace() {
         calls.push((path, "leads out of the workspace"));
     }
     calls.push(("/proc/self/cwd/notes.txt", "leads out of the workspace"));
@@ -412,8 +407,7 @@ fn no_prompt_is_made_from_a_workspace_that_became_a_link() {
     let open = json!({ "agents": { "defaults": open } });
     Home::with(&merged(model.config(), &open))
         .agent(["-m", "go"])
-        .exits(0)
-        .prints("Done.\n");
+        .answers("Done.\n");
     assert!(other.path("around/ws").is_symlink());
     assert!(!model.request(2).body.to_string().contains("their secret"));
 }

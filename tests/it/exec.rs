@@ -30,7 +30,7 @@ fn result_of(command: &str) -> String {
         Reply::text("Done."),
     ]);
     let home = unsandboxed(&model, &json!({}));
-    home.agent(["-m", "run it"]).exits(0).prints("Done.\n");
+    home.agent(["-m", "run it"]).answers("Done.\n");
     home.session("cli_default").has_one_result_per_call();
     model.request(1).last("tool")
 }
@@ -41,14 +41,12 @@ const WITHOUT_SHELL: &str =
 
 #[test]
 fn without_a_shell_commands_are_not_offered() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Hello.")]));
     home.bantam()
         .args(["agent", "-m", "hi"])
         .after(WITHOUT_SHELL)
         .run()
-        .exits(0)
-        .prints("Hello.\n");
+        .answers("Hello.\n");
     let body = model.request(0).body.to_string();
     has_all(&body, ["\"read_file\""]);
     has_none(&body, ["\"exec\""]);
@@ -66,12 +64,11 @@ fn commands_run_in_a_sandbox_unless_the_configuration_says_otherwise() {
         "echo made > made.txt; id -u; cat {0}; echo defaced > {0}; cat made.txt",
         diary.display()
     );
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::call("exec", &json!({ "command": command })),
         Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "run it"]).exits(0).prints("Done.\n");
+    ]));
+    home.agent(["-m", "run it"]).answers("Done.\n");
     let result = model.request(1).last("tool");
     has_all(&result, ["made"]);
     has_none(&result, [secret]);
@@ -351,8 +348,7 @@ fn failed_sandbox_setup_has_no_fallback() {
 /// Under Landlock alone, a command of the home's owner can do this.
 #[test]
 fn directories_that_a_command_closed_are_opened_at_the_next_start() {
-    let model = Model::answering(|_, _| Reply::text("Here."));
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::answering(|_, _| Reply::text("Here.")));
     home.write("agent/AGENT.md", "Be kind.\n");
     home.write("memory/USER.md", "Ann\n");
     for dir in ["agent", "memory"] {

@@ -98,14 +98,12 @@ fn the_agent_works_in_the_directory_that_the_flag_names() {
             Reply::text("Done."),
         ]
     };
-    let model = Model::scripted(calls().into_iter().chain(calls()));
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted(calls().into_iter().chain(calls())));
     let elsewhere = home.path("").parent().unwrap().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::write(elsewhere.join("old.txt"), "was ").unwrap();
     home.agent(["--workspace", elsewhere.to_str().unwrap(), "-m", "go"])
-        .exits(0)
-        .prints("Done.\n");
+        .answers("Done.\n");
     assert_eq!(
         fs::read_to_string(elsewhere.join("new.txt")).unwrap(),
         "there"
@@ -134,23 +132,15 @@ const TRANSLATE: &str = "Translate into {{language}}, {{ tone }}:\n\n{{input}}\n
 
 #[test]
 fn a_template_is_filled_with_its_parameters_and_the_text() {
-    let model = Model::scripted([Reply::text("Hallo.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Hallo.")]));
     home.write("agent/prompts/translate.md", TRANSLATE);
-    let asked = home.bantam().args([
-        "agent",
-        "-t",
-        "translate",
-        "-p",
-        "language=German",
-        "-p",
-        "tone={{input}}=x",
-    ]);
+    let asked = home
+        .bantam()
+        .args("agent -t translate -p language=German -p tone={{input}}=x".split(' '));
     asked
         .stdin("Hello {{language}}\n")
         .run()
-        .exits(0)
-        .prints("Hallo.\n");
+        .answers("Hallo.\n");
     let user = model.request(0).last("user");
     has_all(
         &user,

@@ -116,8 +116,7 @@ impl Board {
         self.make_room();
         self.home
             .agent(["-m", "And now?"])
-            .exits(0)
-            .prints("Better.\n")
+            .answers("Better.\n")
             .is_quiet();
         let session = self.home.session("cli_default");
         session.has_one_result_per_call();

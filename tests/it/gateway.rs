@@ -137,8 +137,7 @@ fn messages_before_the_first_reply_are_answered_with_it() {
         _ if seen(request, "three, corrected") == 0 => Reply::text("too early").held(),
         _ => Reply::text("All."),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let gateway = start(&home);
     api.text(OWNER, "one");
     model.wait_for_holds(1);
@@ -171,8 +170,7 @@ fn a_message_reaches_the_running_turn_before_its_next_request() {
         _ if seen(request, "second-thing") > 0 => Reply::text("Both."),
         _ => go_on(n),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let gateway = start(&home);
     api.text(OWNER, "first-thing");
     model.wait_for_holds(1);
@@ -211,8 +209,7 @@ fn no_more_than_sixteen_messages_are_one_turn() {
         count if count < 15 => Reply::text("too early").held(),
         count => Reply::text(&format!("{count} items.")),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let gateway = start(&home);
     api.text(OWNER, "one");
     model.wait_for_holds(1);
@@ -230,8 +227,7 @@ fn a_new_conversation_begins_before_what_waits_is_answered() {
         Reply::text("First.").held(),
         Reply::text("Second."),
     ]);
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let gateway = start(&home);
     api.text(OWNER, "aardvark");
     model.wait_for_holds(1);
@@ -287,8 +283,7 @@ fn chats_run_in_parallel_with_immediate_stop() {
         let reply = Reply::text(&format!("About {said}."));
         if said == "slow" { reply.held() } else { reply }
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let gateway = start(&home);
     api.text(OWNER, "slow");
     model.wait_for_holds(1);
@@ -308,8 +303,7 @@ fn chats_run_in_parallel_with_immediate_stop() {
 #[test]
 fn slow_command_does_not_delay_a_stop() {
     let model = Model::answering(|_, _| Reply::text("Too late.").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     home.dir("usage");
     let file = home.path("usage/2099-01.jsonl");
     mkfifoat(CWD, file, Mode::RUSR | Mode::WUSR).unwrap();
@@ -392,8 +386,7 @@ fn messages_under_way_together_are_not_blamed_for_a_crash() {
             reply
         }
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     for kill in 1..=3 {
         let gateway = start(&home);
         if kill == 1 {
@@ -502,16 +495,7 @@ fn crashed_job_is_resumed_and_answered_once() {
     let gateway = start(&home);
     gateway.wait_for_stderr("serving as");
     home.bantam()
-        .args([
-            "cron",
-            "add",
-            "-m",
-            "once",
-            "--at",
-            "+1s",
-            "--to",
-            "telegram:42",
-        ])
+        .args("cron add -m once --at +1s --to telegram:42".split(' '))
         .run()
         .exits(0);
     model.wait_for_requests(1);
@@ -567,8 +551,7 @@ fn unknown_commands_never_reach_the_model() {
         0 => Reply::text("First.").held(),
         _ => Reply::text(&request.last("user")),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let gateway = start(&home);
     api.text(OWNER, "aardvark");
     model.wait_for_holds(1);

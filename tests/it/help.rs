@@ -166,8 +166,7 @@ fn natural_words_are_found_in_the_pages() {
 /// The shells ask for the names that may take the place of the last word.
 #[test]
 fn names_are_completed() {
-    let model = Model::answering(|_, _| Reply::text("Hello."));
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::answering(|_, _| Reply::text("Hello.")));
     let names = |words: &[&str]| {
         let run = home.bantam().arg("__complete").args(words).run();
         run.exits(0).is_quiet();
@@ -217,8 +216,7 @@ fn names_are_completed() {
 
 #[test]
 fn a_group_alone_lists() {
-    let model = Model::answering(|_, _| Reply::text("Hello."));
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::answering(|_, _| Reply::text("Hello.")));
     home.agent(["-s", "garden", "hi"]).exits(0);
     for args in [&["sessions"][..], &["sessions", "--json"]] {
         let run = home.bantam().args(args).run();

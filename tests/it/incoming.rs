@@ -21,6 +21,12 @@ fn config(model: &Model, api: &BotApi) -> Value {
     merged(model.config(), &json!({ "channels": { "telegram": bot } }))
 }
 
+fn home(model: &Model) -> (BotApi, Home) {
+    let api = BotApi::start();
+    let home = Home::with(&config(model, &api));
+    (api, home)
+}
+
 /// Returns the text after the file's name in the message, up to the bracket: `, 9 bytes: inbox/2026-11-22/report.pdf`.
 #[track_caller]
 fn said_of(model: &Model, request: usize, name: &str) -> String {
@@ -54,8 +60,7 @@ fn kept(home: &Home) -> Vec<String> {
 #[test]
 fn every_file_is_kept_and_what_can_be_read_is_shown() {
     let model = Model::answering(|_, _| Reply::text("Seen."));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     let long = "0123456789 日本\n".repeat(6000);
     let large: Vec<u8> = (0..3_000_000_u32)
@@ -115,8 +120,7 @@ fn every_file_is_kept_and_what_can_be_read_is_shown() {
 #[test]
 fn incoming_file_name_is_sanitized_and_unique() {
     let model = Model::answering(|_, _| Reply::text("Seen."));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     let mut count = 0;
     let mut send = |name: &str, content: &[u8]| {
@@ -171,8 +175,7 @@ fn incoming_file_name_is_sanitized_and_unique() {
 #[test]
 fn failed_download_is_reported_and_turn_continues() {
     let model = Model::answering(|_, _| Reply::text("Seen."));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let outside = home.dir("outside");
     home.dir("workspace");
     symlink("../outside", home.path("workspace/inbox")).unwrap();

@@ -26,8 +26,7 @@ fn three_polite_ends_do_not_make_a_message_one_that_crashes() {
         (_, ..=4) => Reply::text("Counted.").held(),
         _ => Reply::text("Counted."),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     for n in 1..=4 {
         let gateway = start(&home);
         if n == 1 {
@@ -142,8 +141,7 @@ fn comment_and_forward_form_a_turn() {
 #[test]
 fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
     let model = Model::answering(|_, _| Reply::text("Yes."));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let gateway = start(&home);
     api.text(OWNER, "one");
     api.wait_for_texts(OWNER, 1);
@@ -183,8 +181,7 @@ fn status_shows_state_of_gateway() {
             reply
         }
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let (page, object) = status(&home);
     assert!(page.contains("not running"), "{page}");
     assert_eq!(object["running"], false);

@@ -48,8 +48,7 @@ fn a_server_over_http_answers_in_json_or_events() {
     for events in [false, true] {
         let server = remote(events);
         asked_afar(&server, &json!({ "Authorization": "Bearer ${FAR_KEY}" }))
-            .exits(0)
-            .prints("```\nfrom afar\n```\n");
+            .answers("```\nfrom afar\n```\n");
         let call = server
             .requests()
             .into_iter()
@@ -404,10 +403,7 @@ fn a_question_starts_none_of_three_slow_servers() {
     home.bantam().args(["mcp", "list"]).run().exits(0);
     is_down.store(true, Ordering::SeqCst);
     let asked = server.asked();
-    home.agent(["-m", "hi"])
-        .exits(0)
-        .prints("Hello.\n")
-        .is_quiet();
+    home.agent(["-m", "hi"]).answers("Hello.\n").is_quiet();
     assert_eq!(server.asked(), asked);
     let tools = model.request(0);
     for name in ["a__say", "b__say", "c__say"] {
@@ -607,9 +603,7 @@ fn stateless() -> Model {
 #[test]
 fn a_server_without_a_handshake_is_called_with_all_headers() {
     let server = stateless();
-    asked_afar(&server, &json!({}))
-        .exits(0)
-        .prints("```\nsaid\n```\n");
+    asked_afar(&server, &json!({})).answers("```\nsaid\n```\n");
     let model = Model::answering(|request, _| match request.texts("tool").pop() {
         None => Reply::call("far__say", &json!({ "text": "more" })),
         Some(result) => Reply::text(&result),

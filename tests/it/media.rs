@@ -191,8 +191,7 @@ fn image_bytes_are_stored_once_and_expire() {
 
 #[test]
 fn a_reset_and_an_erasure_leave_no_media_behind() {
-    let model = Model::answering(|_, _| Reply::text("Seen."));
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::answering(|_, _| Reply::text("Seen.")));
     let (a, b) = (
         home.write("a.png", numbered(1)),
         home.write("b.png", numbered(2)),
@@ -385,7 +384,7 @@ fn largest_conversation_has_bounded_memory_and_few_requests() {
             let agent = home.bantam().args(["agent", "-s", "x", "-m", text]).spawn();
             *pid = agent.pid();
             drop(pid);
-            agent.finish().exits(0).prints("Here.\n");
+            agent.finish().answers("Here.\n");
         };
         ask("hello");
         let requests = model.asked();

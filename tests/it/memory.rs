@@ -6,7 +6,6 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::botapi::BotApi;
 use crate::fixtures::{Fixture, calls};
 use crate::harness::{Home, config_for, has_all, has_none, merged};
 use crate::model::{Model, Reply};
@@ -229,8 +228,7 @@ fn day_notes_are_sent_but_not_stored() {
 
 #[test]
 fn long_memory_is_cut_and_the_rest_is_named() {
-    let model = Model::scripted([Reply::text("Done.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Done.")]));
     let line = "- a fact that is worth a line of its own\n";
     home.write("memory/MEMORY.md", line.repeat(1000));
     home.write(
@@ -382,13 +380,12 @@ fn commands_can_read_notes_but_not_change() {
 #[test]
 fn workspace_files_cannot_replace_user_notes() {
     let remember = json!({ "action": "append", "content": "Prefers metric units" });
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::call("memory", &remember),
         Reply::call("memory", &json!({ "action": "search", "query": "metric" })),
         Reply::text("Done."),
         Reply::text("Hello."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let clone = home.path("").parent().unwrap().join("clone");
     fs::create_dir_all(clone.join("memory")).unwrap();
     fs::write(
@@ -509,8 +506,7 @@ fn search_finds_only_own_channel_conversations() {
             _ => Reply::text("Noted."),
         }
     });
-    let api = BotApi::start();
-    let home = Home::with(&crate::bot::config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     home.agent(["-s", "garden", "-m", "The heron stands by the gate."])
         .exits(0);
     let run = home.agent(["-s", "later", "-m", "where is the heron at the gate?"]);

@@ -26,10 +26,7 @@ fn model_list_shows_and_stores_windows() {
         { "id": "another" },
     ] }));
     let home = Home::with(&model.config());
-    home.agent(["-m", "hi"])
-        .exits(0)
-        .prints("Hello.\n")
-        .is_quiet();
+    home.agent(["-m", "hi"]).answers("Hello.\n").is_quiet();
     assert_eq!(model.asked(), 1, "a question asks for nothing else");
     let run = home.bantam().arg("models").run();
     run.exits(0).is_quiet();
@@ -66,8 +63,7 @@ fn model_list_shows_and_stores_windows() {
 
 #[test]
 fn a_host_that_refuses_or_is_unknown_is_told() {
-    let model = Model::answering(|_, _| Reply::error(401, "no such key"));
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::answering(|_, _| Reply::error(401, "no such key")));
     home.bantam()
         .arg("models")
         .run()

@@ -79,7 +79,7 @@ timeout 20 cat <&3"
         Reply::text("Done."),
     ]);
     let home = Home::with(&merged(model.config(), &json!({ "tools": tools })));
-    home.agent(["-m", "fetch it"]).exits(0).prints("Done.\n");
+    home.agent(["-m", "fetch it"]).answers("Done.\n");
     model.request(1).last("tool")
 }
 

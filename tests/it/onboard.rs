@@ -60,15 +60,9 @@ fn script_gets_the_files_and_no_configuration() {
     run.exits(0).is_quiet();
     assert!(!home.path("config.json").exists());
     assert!(run.stdout.contains("built-in demo"), "{}", run.stdout);
-    for file in [
-        "agent/AGENT.md",
-        "agent/HEARTBEAT.md",
-        "agent/SOUL.md",
-        "agent/prompts/summarize.md",
-        "agent/skills/journal/SKILL.md",
-        "memory/USER.md",
-        "memory/MEMORY.md",
-    ] {
+    let files = "agent/AGENT.md agent/HEARTBEAT.md agent/SOUL.md agent/prompts/summarize.md \
+        agent/skills/journal/SKILL.md memory/USER.md memory/MEMORY.md";
+    for file in files.split_whitespace() {
         prints_line(&run, &format!("created  {}", home.path(file).display()));
         assert_eq!(mode(&home.path(file)), 0o600, "{file}");
     }

@@ -66,15 +66,9 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
     }
     assert!((4..60).contains(&one("TimeoutStopSec").parse::<u64>().unwrap()));
     // Keys that would disable the sandbox.
-    for key in [
-        "RestrictNamespaces",
-        "ProtectProc",
-        "ProcSubset",
-        "ProtectKernelTunables",
-        "ProtectKernelLogs",
-        "ProtectClock",
-        "ProtectHostname",
-    ] {
+    let keys = "RestrictNamespaces ProtectProc ProcSubset ProtectKernelTunables ProtectKernelLogs \
+        ProtectClock ProtectHostname";
+    for key in keys.split_whitespace() {
         assert_eq!(values(&unit, key), [""; 0], "{key}");
     }
 

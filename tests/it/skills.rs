@@ -44,7 +44,7 @@ fn skill_is_listed_and_read_on_demand() {
         "agent/skills/house/SKILL.md",
         "---\ndescription: Rules.\nalways: true\n---\nShoes off.\n",
     );
-    home.agent(["-m", "tea, please"]).exits(0).prints("Done.\n");
+    home.agent(["-m", "tea, please"]).answers("Done.\n");
     let system = model.request(0).last("system");
     has_all(&system, ["[SKILLS]", "- tea: Makes tea. 茶"]);
     has_all(&system, ["Shoes off."]);
@@ -207,7 +207,7 @@ fn a_subagent_uses_tools_and_has_none_below_it() {
 
 #[test]
 fn subagents_side_by_side_share_what_is_left_of_the_budget() {
-    let model = Model::answering(|request, _| match task_of(request) {
+    let (model, home) = Home::of(Model::answering(|request, _| match task_of(request) {
         Some(_) => Reply::call(
             "list_dir",
             &json!({ "path": ".", "depth": request.messages().len() }),
@@ -217,8 +217,7 @@ fn subagents_side_by_side_share_what_is_left_of_the_budget() {
             ["a", "b", "c", "d"].map(|id| call(id, "subagent", &json!({ "task": id }))),
         )
         .counted(4000, 0),
-    });
-    let home = Home::with(&model.config());
+    }));
     home.agent(["-m", "go", "--budget-tokens", "37000"])
         .exits(6)
         .fails_with_a_hint();

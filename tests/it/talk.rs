@@ -30,6 +30,12 @@ fn config(model: &Model, api: &BotApi) -> Value {
     merged(model.config(), &json!({ "channels": { "telegram": bot } }))
 }
 
+fn home(model: &Model) -> (BotApi, Home) {
+    let api = BotApi::start();
+    let home = Home::with(&config(model, &api));
+    (api, home)
+}
+
 fn start(home: &Home) -> Running<'_> {
     let gateway = home.bantam().arg("gateway").spawn();
     gateway.wait_for_stderr("serving as");
@@ -91,8 +97,7 @@ fn a_message_is_in_the_chat_before_the_answer() {
         ]),
         _ => Reply::text("The answer.").held(),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "do something long");
     assert_eq!(
@@ -182,20 +187,10 @@ fn message_tool_reaches_only_known_chats() {
 #[test]
 fn a_job_writes_to_where_its_answer_goes() {
     let model = sending([json!({ "content": "I am at it." })]);
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     home.bantam()
-        .args([
-            "cron",
-            "add",
-            "-m",
-            "report",
-            "--at",
-            "+1s",
-            "--to",
-            "telegram:43",
-        ])
+        .args("cron add -m report --at +1s --to telegram:43".split(' '))
         .run()
         .exits(0);
     let texts = api.wait_for_texts(OTHER, 2);
@@ -223,8 +218,7 @@ fn files_go_out_whole_as_what_they_are() {
         json!({ "content": "x", "file": "empty" }),
         json!({ "content": "x", "file": "huge" }),
     ]);
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     home.write("workspace/out/large.bin", &large);
     home.write("workspace/a \"b\"\n.png", png(80, 60));
     home.write("workspace/wide.png", png(6000, 6000));
@@ -309,8 +303,7 @@ fn a_picture_of_the_model_is_kept_shown_and_sent() {
             said if said.contains("draw") => drawn(text, &all),
             _ => Reply::text("Seen."),
         });
-        let api = BotApi::start();
-        let home = Home::with(&config(&model, &api));
+        let (api, home) = home(&model);
         let lines = |run: &str| -> Vec<String> {
             let paths = run.split("[picture: ").skip(1);
             paths
@@ -347,8 +340,7 @@ fn a_picture_of_the_model_is_kept_shown_and_sent() {
 #[test]
 fn a_file_outlives_the_program_and_the_network() {
     let model = sending([json!({ "content": "here", "file": "notes.txt" })]);
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     home.write("workspace/notes.txt", "some notes\n");
     api.fault("sendDocument", Fault::TooMany(1));
     api.fault("sendDocument", Fault::Page(502));
@@ -384,11 +376,9 @@ fn a_file_outlives_the_program_and_the_network() {
 #[test]
 fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
     let model = Model::answering(|_, n| Reply::text(&format!("**Answer** {n}.")));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     home.agent(["--to", "telegram:42", "-m", "hi"])
-        .exits(0)
-        .prints("**Answer** 0.\n")
+        .answers("**Answer** 0.\n")
         .is_quiet();
     let object = home
         .agent(["--to", "telegram:43", "--no-session", "--json", "-m", "hi"])
@@ -403,7 +393,7 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
         .args(["agent", "-t", "summarize", "--to", "telegram:42", "-q"])
         .stdin("a text")
         .run();
-    run.exits(0).prints("**Answer** 2.\n").is_quiet();
+    run.answers("**Answer** 2.\n").is_quiet();
     assert_eq!(
         (api.texts(OWNER), api.texts(OTHER)),
         (
@@ -413,8 +403,7 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
     );
     let gateway = start(&home);
     home.agent(["--to", "telegram:42", "-m", "hi"])
-        .exits(0)
-        .prints("**Answer** 3.\n")
+        .answers("**Answer** 3.\n")
         .is_quiet();
     assert_eq!(api.texts(OWNER)[2..], ["Answer 3."]);
     api.text(OWNER, "yes, do it");
@@ -436,8 +425,7 @@ fn an_answer_that_fails_or_is_refused_is_not_delivered() {
         Reply::text("To nobody."),
         Reply::text("To you."),
     ]);
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     home.agent(["--to", "telegram:42", "-m", "hi"]).exits(4);
     api.block(OWNER);
     let run = home.agent(["--to", "telegram:42", "-m", "hi"]);

@@ -19,6 +19,12 @@ fn config(model: &Model, api: &BotApi) -> Value {
     merged(model.config(), &json!({ "channels": { "telegram": bot } }))
 }
 
+fn home(model: &Model) -> (BotApi, Home) {
+    let api = BotApi::start();
+    let home = Home::with(&config(model, &api));
+    (api, home)
+}
+
 /// Returns the task of a request.
 fn task_of(request: &Request) -> Option<String> {
     let said = request.texts("user").into_iter().next()?;
@@ -195,7 +201,7 @@ fn time_and_tokens_bound_the_whole() {
         started.elapsed()
     );
 
-    let model = Model::answering(|request, _| match task_of(request) {
+    let (model, home) = Home::of(Model::answering(|request, _| match task_of(request) {
         Some(_) => Reply::call(
             "list_dir",
             &json!({ "path": ".", "depth": request.messages().len() }),
@@ -205,8 +211,7 @@ fn time_and_tokens_bound_the_whole() {
             Reply::calls([spawn("a", "a"), spawn("b", "b")]).counted(4000, 0)
         }
         None => Reply::text("Begun.").counted(4000, 0),
-    });
-    let home = Home::with(&model.config());
+    }));
     home.agent(["-m", "go", "--budget-tokens", "33000"])
         .exits(6)
         .fails_with_a_hint();
@@ -227,8 +232,7 @@ fn noted(home: &Home, count: usize) {
 #[test]
 fn chat_continues_during_a_task() {
     let model = spawning(&["the moon"], |_| Reply::text("grey").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "go");
     assert!(api.wait_for_texts(OWNER, 1)[0].starts_with("Begun"));
@@ -256,8 +260,7 @@ fn chat_continues_during_a_task() {
 #[test]
 fn stop_new_and_undo_end_tasks() {
     let model = spawning(&["a", "b"], |_| Reply::text("never").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     for (n, (command, answer)) in [
         ("/stop", "2 background tasks were stopped."),
@@ -289,8 +292,7 @@ fn too_many_are_refused() {
         "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p",
     ];
     let model = spawning(&MANY, |_| Reply::text("never").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "go");
     has_all(&api.wait_for_texts(OWNER, 1)[0], ["Started the background"]);
@@ -313,8 +315,7 @@ fn too_many_are_refused() {
 #[test]
 fn crashed_task_is_reported_and_not_rerun() {
     let model = spawning(&["the moon"], |_| Reply::text("grey").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "go");
     api.wait_for_texts(OWNER, 1);
@@ -353,8 +354,7 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
             _ => Reply::calls([spawn("c", "the moon")]),
         },
     );
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "go");
     api.wait_for_texts(OWNER, 1);
@@ -390,8 +390,7 @@ fn a_report_arrives_although_the_model_cannot_answer_it() {
         _ if request.messages().last().unwrap()["role"] == "tool" => Reply::text("Begun."),
         _ => Reply::calls([spawn("c", "the moon")]),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "go");
     let texts = api.wait_for_texts(OWNER, 2);

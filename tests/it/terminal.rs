@@ -29,17 +29,16 @@ fn markdown_is_readable_on_a_terminal_and_unchanged_in_a_pipe() {
         "what is stored is what came"
     );
     let piped = home.bantam().args(["agent", "-m", "hi"]).run();
-    piped.exits(0).prints(&format!("{MARKDOWN}\n")).is_quiet();
+    piped.answers(&format!("{MARKDOWN}\n")).is_quiet();
 }
 
 #[test]
 fn no_color_and_a_dumb_terminal_get_no_escape_sequences() {
     for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
-        let model = Model::scripted([
+        let (_model, home) = Home::of(Model::scripted([
             Reply::call("list_dir", &json!({ "path": "." })),
             Reply::text(MARKDOWN),
-        ]);
-        let home = Home::with(&model.config());
+        ]));
         let asked = home
             .bantam()
             .args(["agent", "-n", "-m", "hi"])
@@ -63,10 +62,9 @@ fn no_color_and_a_dumb_terminal_get_no_escape_sequences() {
 
 #[test]
 fn model_output_is_stripped_of_escape_sequences() {
-    let model = Model::scripted([Reply::text(
+    let (_model, home) = Home::of(Model::scripted([Reply::text(
         "a\u{1b}]0;owned\u{7}b **c\u{1b}[2J** \u{9b}31md\re",
-    )]);
-    let home = Home::with(&model.config());
+    )]));
     let run = home
         .bantam()
         .args(["agent", "-n", "-m", "hi"])
@@ -85,8 +83,7 @@ fn model_output_is_stripped_of_escape_sequences() {
 fn json_output_is_stripped_of_control_characters() {
     let said = "a\u{9b}31mb\u{85}\u{7f}é";
     for (format, asks) in [("--json", true), ("--events", true), ("--dry-run", false)] {
-        let model = Model::scripted(asks.then(|| Reply::text(said)));
-        let home = Home::with(&model.config());
+        let (_model, home) = Home::of(Model::scripted(asks.then(|| Reply::text(said))));
         let run = home
             .bantam()
             .args(["agent", "-n", "-q", format, "-m", said])
@@ -104,8 +101,10 @@ fn json_output_is_stripped_of_control_characters() {
 
 #[test]
 fn each_piece_is_shown_before_the_answer_ends() {
-    let model = Model::scripted([Reply::text("First words, and **then** the rest.").held_after(2)]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text(
+        "First words, and **then** the rest.",
+    )
+    .held_after(2)]));
     let running = home
         .bantam()
         .args(["agent", "-n", "-m", "hi"])
@@ -126,11 +125,10 @@ fn each_piece_is_shown_before_the_answer_ends() {
 
 #[test]
 fn events_end_with_the_json_object() {
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::call("list_dir", &json!({ "path": "." })).saying("Looking."),
         Reply::text("Nothing is here.").held_after(2),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let running = home
         .bantam()
         .args(["agent", "--events", "-m", "hi"])

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value, json};
 
-use crate::addresses::PRIVATE;
+use crate::addresses::private;
 use crate::harness::{Home, has_all, merged, until};
 use crate::heavy::{heavy_pages, packed, raw};
 use crate::model::{Model, Reply, Request, call};
@@ -120,8 +120,7 @@ fn a_long_page_is_read_page_by_page_within_its_boundary() {
     let open = json!({ "tools": { "web": { "fetch": { "allow_private": true } } } });
     Home::with(&merged(model.config(), &open))
         .agent(["-m", "fetch it"])
-        .exits(0)
-        .prints("Done.\n");
+        .answers("Done.\n");
     let [first, second] = model
         .requests()
         .pop()
@@ -257,10 +256,7 @@ fn memory_heavy_pages_end_in_time() {
 fn private_address_is_refused_in_every_spelling() {
     let canary = site(|_| Reply::text("You found me."));
     let port = origin(&canary).rsplit(':').next().unwrap().to_owned();
-    let urls: Vec<String> = PRIVATE
-        .iter()
-        .map(|url| url.replace("{port}", &port))
-        .collect();
+    let urls = private(&port);
     assert!(urls.len() >= 60);
     let asked = urls.clone();
     let model = Model::answering(
@@ -282,7 +278,7 @@ fn private_address_is_refused_in_every_spelling() {
         .env("HTTP_PROXY", &proxy)
         .env("ALL_PROXY", &proxy)
         .run();
-    run.exits(0).prints("Done.\n");
+    run.answers("Done.\n");
     assert_eq!(
         canary.asked(),
         0,

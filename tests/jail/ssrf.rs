@@ -16,7 +16,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::addresses::PRIVATE;
+use crate::addresses::private;
 use crate::fixture::new_name;
 use crate::harness::{Home, config_for, has_all, has_none, merged, walk};
 use crate::kernel::{self, Birth, born};
@@ -250,8 +250,7 @@ fn fetch(urls: Vec<String>, settings: &Value) -> Vec<String> {
         json!({ "agents": { "defaults": { "max_tool_iterations": 300 } }, "tools": settings });
     Home::with(&merged(model.config(), &many))
         .agent(["-m", "go on"])
-        .exits(0)
-        .prints("Done.\n");
+        .answers("Done.\n");
     let results = model.requests().pop().unwrap().texts("tool");
     assert_eq!(results.len(), count);
     results
@@ -263,24 +262,13 @@ fn inner_urls() -> Vec<String> {
         .iter()
         .map(|(name, ..)| *name)
         .filter(|name| *name != "public.test" && !name.starts_with("rebind"));
-    let own = [
-        "9.9.9.1",
-        "9.9.9.2",
-        "9.9.9.255",
-        "[::ffff:9.9.9.1]",
-        "[64:ff9b::9.9.9.1]",
-        "0x09090902",
-        "[2606:4700:1::1]",
-    ];
+    let own =
+        "9.9.9.1 9.9.9.2 9.9.9.255 [::ffff:9.9.9.1] [64:ff9b::9.9.9.1] 0x09090902 [2606:4700:1::1]";
     let hosts = names
-        .chain(own)
+        .chain(own.split(' '))
         .chain(["[2606:4700:1::2]"])
         .map(|host| format!("http://{host}/"));
-    PRIVATE
-        .iter()
-        .map(|url| url.replace("{port}", "80"))
-        .chain(hosts)
-        .collect()
+    private("80").into_iter().chain(hosts).collect()
 }
 
 #[test]

@@ -17,13 +17,12 @@ fn pdf_is_sent_as_text_on_refusal() {
         400,
         "messages[1]: unknown variant `file`, expected `text` or `image_url`",
     );
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::text("Tomatoes."),
         refusal,
         Reply::text("Tuesday."),
         Reply::text("Yes."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let file = home.write("plan.pdf", pdf());
     let ask = |args: &[&str]| {
         home.bantam()
@@ -32,7 +31,7 @@ fn pdf_is_sent_as_text_on_refusal() {
             .args(args)
             .run()
     };
-    ask(&[]).exits(0).prints("Tomatoes.\n");
+    ask(&[]).answers("Tomatoes.\n");
     let part = model.request(0).messages()[1]["content"][1].clone();
     assert_eq!(part["type"], "file");
     assert!(
@@ -43,8 +42,7 @@ fn pdf_is_sent_as_text_on_refusal() {
         "{part}"
     );
     ask(&["-v"])
-        .exits(0)
-        .prints("Tuesday.\n")
+        .answers("Tuesday.\n")
         .says("does not support PDF files");
     for request in [model.request(2), {
         ask(&[]).exits(0).does_not_say("asked without");

@@ -149,7 +149,7 @@ fn attacked(window: u64, long: usize) -> Told {
         assert_single_result_per_call(&request.messages());
     }
     let run = told.home.agent(["-s", "killed", "-m", "question-last"]);
-    run.exits(0).prints("That was question-last.\n");
+    run.answers("That was question-last.\n");
     told.note(&run, "question-last");
     assert_eq!(told.wrong(), None);
     let session = told.home.session("cli_killed");
@@ -305,7 +305,7 @@ fn a_killed_turn_does_not_keep_the_session_busy() {
     running.signal(Signal::KILL);
     running.finish();
     // It would fail as busy if it waited for the dead process.
-    home.agent(["-m", "second"]).exits(0).prints("Here.\n");
+    home.agent(["-m", "second"]).answers("Here.\n");
 }
 
 #[test]

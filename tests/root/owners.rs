@@ -62,13 +62,12 @@ fn home_in_opt_is_refused() {
 fn notes_are_kept_where_another_user_owns_the_workspace() {
     let note = json!({ "action": "append", "content": "Likes tea" });
     let user = json!({ "path": "USER.md", "content": "Ann\n" });
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::call("memory", &note),
         Reply::call("write_file", &user),
         Reply::call("read_file", &json!({ "path": "memory/MEMORY.md" })),
         Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     chown(home.dir("workspace"), Some(STRANGER), Some(STRANGER)).unwrap();
     home.agent(["-m", "remember it"]).exits(0);
     let told = model.request(3).last("tool");

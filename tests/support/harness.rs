@@ -21,6 +21,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
+use super::model::Model;
 use super::program::{directory, program};
 use super::stored::Session;
 use super::without_syscall::{Withheld, withhold};
@@ -158,6 +159,12 @@ impl Home {
         let home = Self::empty();
         home.config(&config.to_string());
         home
+    }
+
+    /// Returns this model, and a home that is configured to ask it.
+    pub fn of(model: Model) -> (Model, Self) {
+        let home = Self::with(&model.config());
+        (model, home)
     }
 
     /// Writes `config.json`, readable only by its owner, as bantam would.
@@ -859,6 +866,12 @@ impl Run {
     pub fn prints(&self, text: &str) -> &Self {
         assert_eq!(self.stdout, text, "stdout\nstderr: {}", self.stderr);
         self
+    }
+
+    /// Checks that the run was successful, and that stdout is exactly `text`.
+    #[track_caller]
+    pub fn answers(&self, text: &str) -> &Self {
+        self.exits(0).prints(text)
     }
 
     /// Checks that stderr contains `text`.
