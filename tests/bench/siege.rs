@@ -27,7 +27,7 @@ use process::field;
 use support::botapi::{BotApi, TOKEN};
 use support::harness::{Home, merged, walk};
 use support::heavy::{heavy_pages, packed, raw};
-use support::model::{Model, Reply, Request, call};
+use support::model::{Model, Reply, Request, call, text_of};
 use support::pdf::with_pages;
 use support::stored::journal;
 
@@ -128,18 +128,6 @@ fn asked_in_line(line: &str) -> Option<(String, usize)> {
     WAYS.contains(&what).then(|| (what.to_owned(), number))
 }
 
-fn text_of(message: &Value) -> String {
-    match &message["content"] {
-        Value::String(text) => text.clone(),
-        parts => parts
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|part| part["text"].as_str())
-            .collect(),
-    }
-}
-
 /// Executes the last message once: `pages N`, `images N`, `servers N` or `ordinary N`.
 fn model(sites: Sites) -> Model {
     let respond = move |request: &Request, _| {
@@ -153,8 +141,9 @@ fn model(sites: Sites) -> Model {
         let (what, number) = asked.unwrap_or_default();
         let done = || Reply::text(&format!("Done: {what} {number}."));
         let messages = request.messages();
-        let is_question =
-            |message: &&Value| message["role"] == "user" && asked_in(&text_of(message)).is_some();
+        let is_question = |message: &&Value| {
+            message["role"] == "user" && asked_in(&text_of(&message["content"])).is_some()
+        };
         let since = messages
             .iter()
             .rev()

@@ -359,8 +359,8 @@ fn mcp_server_gets_own_home_without_keys() {
         .env("SOME_TOKEN", "hush-hush-hush")
         .run();
     let text = &run.exits(0).stdout;
-    has_none(&text, ["hush"]);
-    has_all(&text, ["state/mcp/fake"]);
+    has_none(text, ["hush"]);
+    has_all(text, ["state/mcp/fake"]);
 }
 
 #[test]
