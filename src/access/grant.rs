@@ -73,11 +73,16 @@ pub(crate) struct Resolved {
 }
 
 impl Resolved {
-    /// Follows an absolute path. Missing components remain as they are.
+    /// Follows an absolute path.
     pub(crate) fn follow(path: &Path) -> Self {
+        Self::below("/".as_ref(), path)
+    }
+
+    /// Follows a path from a directory whose own path has no links. Missing components remain as they are.
+    pub(super) fn below(from: &Path, path: &Path) -> Self {
         let mut left = reversed(path);
         let mut here = Self {
-            real: "/".into(),
+            real: from.to_owned(),
             links: Vec::new(),
         };
         while let Some(name) = left.pop() {

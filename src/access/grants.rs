@@ -35,6 +35,16 @@ impl Place {
         }
     }
 
+    /// Follows a name from here, without following the way here again.
+    fn below(&self, name: &str) -> Self {
+        let mut place = self.clone();
+        place.setting = name.to_owned();
+        place.grant.path.push(name);
+        let found = Resolved::below(self.real(), name.as_ref());
+        (place.grant.real, place.links) = (found.real, found.links);
+        place
+    }
+
     fn real(&self) -> &Path {
         &self.grant.real
     }
@@ -64,9 +74,11 @@ impl Grants {
     /// # Errors
     /// Returns an error of kind `Config`, starting with the setting and its path, if tools could change instructions.
     pub(crate) fn new(home: &Home, writable: Vec<Place>, open_beside: bool) -> Result<Self> {
-        let in_home = |name: &str| Place::new(name, home.root().join(name), Access::Read);
+        let root = Place::new("BANTAM_HOME", home.root().to_owned(), Access::Read);
+        let in_home = |name: &str| root.below(name);
+        let config = in_home("config.json");
         let grants = Self {
-            home: Place::new("BANTAM_HOME", home.root().to_owned(), Access::Read),
+            home: root.clone(),
             agent: in_home("agent"),
             notes: in_home("memory"),
             writable,
@@ -76,7 +88,6 @@ impl Grants {
         for place in &grants.writable {
             grants.check(place)?;
         }
-        let config = in_home("config.json");
         for own in [&grants.home, &grants.agent, &grants.notes, &config] {
             let mut entries = own.links.iter().chain([&own.grant.real]);
             if let Some((entry, by)) = entries.find_map(|entry| grants.changing(entry)) {
@@ -86,7 +97,9 @@ impl Grants {
                 .hint("move them outside of it: they are instructions of bantam, which tools must not be able to change"));
             }
         }
-        if let (true, Some(path)) = (open_beside, other_paths(grants.home()).first()) {
+        // Reads all mounts of the machine, so only if it is needed.
+        let elsewhere = open_beside.then(|| other_paths(grants.home()));
+        if let Some(path) = elsewhere.iter().flatten().next() {
             return Err(Error::config(format!(
                 "agents.defaults.restrict_to_workspace: {} can also be reached by {}, which would be open to tools",
                 grants.home().display(),

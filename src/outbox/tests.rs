@@ -82,13 +82,7 @@ fn undeliverable_destination_is_refused() {
 fn chats_are_served_in_turn_and_each_in_order() {
     let root = TestDir::new();
     let outbox = Outbox::new(root.home());
-    for to in [
-        "telegram:1",
-        "telegram:1",
-        "telegram:2",
-        "telegram:3",
-        "pipe:4",
-    ] {
+    for to in "telegram:1 telegram:1 telegram:2 telegram:3 pipe:4".split_whitespace() {
         outbox.post(&Item::text(to, "text"), &[], None).unwrap();
     }
     let next = || outbox.next("telegram", Duration::ZERO).unwrap();

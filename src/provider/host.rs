@@ -481,13 +481,9 @@ mod tests {
             let model = config.choose_model(&Env::new()).unwrap().unwrap();
             Host::new(model, None, &Env::new()).patience()
         };
-        for base in [
-            "http://127.0.0.1:8080/v1",
-            "http://[::1]:1",
-            "http://pi.local/v1",
-            "https://10.0.0.7",
-            "http://nas:1",
-        ] {
+        let bases = "http://127.0.0.1:8080/v1 http://[::1]:1 http://pi.local/v1 https://10.0.0.7 \
+            http://nas:1";
+        for base in bases.split_whitespace() {
             assert_eq!(patience(base, 0), (Duration::MAX, SILENCE), "{base}");
             assert_eq!(patience(base, 5).0, Duration::from_secs(5), "{base}");
         }

@@ -177,19 +177,9 @@ fn blocked_address_gets_no_connection() {
         literal => Ok((literal, port).to_socket_addrs()?.collect()),
     };
     let (_proxy, address) = start(AddressGuard::new(false).with_lookup(lookup));
-    let hosts = [
-        "127.0.0.1",
-        "127.1",
-        "2130706433",
-        "0x7f.1",
-        "0177.0.0.1",
-        "localhost",
-        "[::1]",
-        "[::ffff:127.0.0.1]",
-        "[64:ff9b::127.0.0.1]",
-        "evil.test",
-        "mixed.test",
-    ];
+    let hosts = "127.0.0.1 127.1 2130706433 0x7f.1 0177.0.0.1 localhost [::1] [::ffff:127.0.0.1] \
+        [64:ff9b::127.0.0.1] evil.test mixed.test"
+        .split_whitespace();
     for host in hosts {
         let answer = ask(address, format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n"));
         assert_status(&answer, 403);

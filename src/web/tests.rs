@@ -105,12 +105,8 @@ fn links_are_resolved_as_a_browser_does() {
             "{link}"
         );
     }
-    for link in [
-        "javascript:alert(1)",
-        "data:text/html,x",
-        "file:///etc/passwd",
-        "about:blank",
-    ] {
+    let links = "javascript:alert(1) data:text/html,x file:///etc/passwd about:blank";
+    for link in links.split_whitespace() {
         assert_eq!(address::join(base, link), None, "{link}");
     }
 }
@@ -127,13 +123,8 @@ fn addresses_are_made_fit_or_refused() {
     ] {
         assert_eq!(address::normalize(written).unwrap(), expected);
     }
-    for written in [
-        "file:///etc/passwd",
-        "gopher://h/",
-        "https://user:pw@h/",
-        "https:///x",
-        "ftp://h",
-    ] {
+    let writtens = "file:///etc/passwd gopher://h/ https://user:pw@h/ https:///x ftp://h";
+    for written in writtens.split_whitespace() {
         assert!(address::normalize(written).is_err(), "{written}");
     }
 }

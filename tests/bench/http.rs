@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -20,7 +20,7 @@ mod process;
 #[path = "../support/mod.rs"]
 mod support;
 
-use process::{Sample, field, is_flat, sample, threads};
+use process::{command, field, given, is_flat, sample, samples, stop, threads};
 use support::door::{Door, address, exchange, post, settings};
 use support::harness::{Home, merged, until};
 use support::model::{Model, Reply, Request};
@@ -52,7 +52,7 @@ struct Gateway {
 impl Gateway {
     fn start(bantam: &Path, home: &Home, serves: bool) -> Self {
         let errors = home.path("../stderr");
-        let mut command = bare(bantam, home);
+        let mut command = command(bantam, &home.path(""));
         command
             .arg("gateway")
             .stderr(fs::File::create(&errors).unwrap());
@@ -74,24 +74,8 @@ impl Gateway {
     }
 
     fn stop(mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "the gateway did not end well: {status}");
+        stop(&mut self.child);
     }
-}
-
-fn bare(bantam: &Path, home: &Home) -> Command {
-    let mut command = Command::new(bantam);
-    command
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("TZ", "UTC")
-        .env("BANTAM_HOME", home.path(""))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command
 }
 
 fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
@@ -110,7 +94,7 @@ fn costs(bantam: &Path) -> bool {
     for n in 0..=ROUNDS {
         let started = Instant::now();
         let session = format!("bench-{n}");
-        let mut turn = bare(bantam, &home);
+        let mut turn = command(bantam, &home.path(""));
         turn.args(["agent", "-s", &session, "-m", question]);
         assert!(turn.status().unwrap().success());
         typed.push(started.elapsed());
@@ -393,14 +377,7 @@ fn soak(bantam: &Path, minutes: f64) -> bool {
     let started = Instant::now();
     let end = started + Duration::from_secs_f64(minutes * 60.0);
     let (stored, samples) = thread::scope(|scope| {
-        let sampler = scope.spawn(|| {
-            let mut samples: Vec<(f64, Sample)> = Vec::new();
-            while !is_over.load(Ordering::SeqCst) {
-                samples.push((started.elapsed().as_secs_f64() / 3600.0, sample(pid)));
-                thread::sleep(LOOKS);
-            }
-            samples
-        });
+        let sampler = scope.spawn(|| samples(pid, LOOKS, &is_over));
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 let client = Client {
@@ -456,22 +433,10 @@ fn soak(bantam: &Path, minutes: f64) -> bool {
 }
 
 fn main() -> ExitCode {
-    // `cargo bench` adds an extra flag.
-    let given: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|arg| !arg.starts_with("--"))
-        .collect();
-    let bantam = given.first().map_or_else(
-        || PathBuf::from(env!("CARGO_BIN_EXE_bantam")),
-        PathBuf::from,
-    );
+    let (given, bantam) = given();
     let good = match given.get(1) {
         Some(minutes) => soak(&bantam, minutes.parse().unwrap()),
         None => costs(&bantam),
     };
-    if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    ExitCode::from(u8::from(!good))
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -18,7 +18,7 @@ mod process;
 #[path = "../support/mod.rs"]
 mod support;
 
-use process::{field, sample, threads};
+use process::{command, field, given, sample, stop, threads};
 use support::botapi::{BotApi, TOKEN};
 use support::harness::{Home, merged, walk};
 use support::model::{Model, Reply, call};
@@ -127,24 +127,6 @@ fn watch(what: &str, pid: u32, home: &Path, api: &BotApi, length: Duration) -> b
     memory && written == 0 && !changed && total <= MOST_SWITCHES * polls.max(1)
 }
 
-fn start(bantam: &Path, home: &Home) -> Child {
-    command(bantam, home).arg("gateway").spawn().unwrap()
-}
-
-fn command(bantam: &Path, home: &Home) -> Command {
-    let mut command = Command::new(bantam);
-    command
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("TZ", "UTC")
-        .env("BANTAM_HOME", home.path(""));
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command
-}
-
 /// Runs some turns, with files, a command and a long answer, in three chats at the same time.
 fn talk(api: &BotApi) {
     let before = api.asked("sendMessage").len();
@@ -160,15 +142,7 @@ fn talk(api: &BotApi) {
 }
 
 fn main() -> ExitCode {
-    // `cargo bench` adds an extra flag.
-    let given: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|arg| !arg.starts_with("--"))
-        .collect();
-    let bantam = given.first().map_or_else(
-        || PathBuf::from(env!("CARGO_BIN_EXE_bantam")),
-        PathBuf::from,
-    );
+    let (given, bantam) = given();
     let minutes: f64 = given
         .get(1)
         .map_or(10.0, |minutes| minutes.parse().unwrap());
@@ -199,8 +173,6 @@ fn main() -> ExitCode {
     let extra = json!({ "channels": { "telegram": bot }, "cron": { "enabled": true }, "heartbeat": { "enabled": false } });
     let home = Home::with(&merged(model.config(), &extra));
     let job = [
-        "cron",
-        "add",
         "-m",
         "say good morning",
         "-e",
@@ -209,7 +181,8 @@ fn main() -> ExitCode {
         "telegram:42",
     ];
     assert!(
-        command(&bantam, &home)
+        command(&bantam, &home.path(""))
+            .args(["cron", "add"])
             .args(job)
             .status()
             .unwrap()
@@ -217,7 +190,10 @@ fn main() -> ExitCode {
         "the job was not added"
     );
 
-    let mut gateway = start(&bantam, &home);
+    let mut gateway = command(&bantam, &home.path(""))
+        .arg("gateway")
+        .spawn()
+        .unwrap();
     let pid = gateway.id();
     let mut good = watch(
         "before anybody has written",
@@ -233,19 +209,10 @@ fn main() -> ExitCode {
     );
     thread::sleep(SETTLED);
     good &= watch("after it", pid, &home.path(""), &api, length);
-    let process = rustix::process::Pid::from_child(&gateway);
-    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
-    assert!(
-        gateway.wait().unwrap().success(),
-        "the gateway did not end well"
-    );
+    stop(&mut gateway);
     println!(
         "\nbudget: at most {MOST_MEMORY} KiB, no byte to disk, no file changed, {MOST_SWITCHES} wake-ups for each poll: {}",
         if good { "kept" } else { "NOT KEPT" }
     );
-    if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    ExitCode::from(u8::from(!good))
 }

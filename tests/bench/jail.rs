@@ -159,9 +159,5 @@ fn main() -> ExitCode {
         "\nbudget: under {budget} ms over a bare spawn: {}",
         if good { "kept" } else { "NOT KEPT" }
     );
-    if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    ExitCode::from(u8::from(!good))
 }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::cast_precision_loss)]
 
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -31,6 +34,50 @@ pub struct Sample {
     pub zombies: usize,
     /// Ended children that were not reaped within [`ZOMBIE_TIME`].
     pub forgotten: usize,
+}
+
+/// Returns the arguments without the flags that `cargo bench` adds, and the program to measure: the first one, or this build.
+pub fn given() -> (Vec<String>, PathBuf) {
+    let given: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"))
+        .collect();
+    let bantam = given.first();
+    let bantam = bantam.map_or(env!("CARGO_BIN_EXE_bantam").into(), PathBuf::from);
+    (given, bantam)
+}
+
+/// Returns a command of bantam with a small environment and without streams.
+pub fn command(bantam: &Path, home: &Path) -> Command {
+    let mut command = Command::new(bantam);
+    command
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("TZ", "UTC")
+        .env("BANTAM_HOME", home)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
+
+/// Stops the gateway, which must end well.
+pub fn stop(gateway: &mut Child) {
+    let pid = rustix::process::Pid::from_child(gateway);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let status = gateway.wait().unwrap();
+    assert!(status.success(), "the gateway did not end well: {status}");
+}
+
+/// Samples a process in this interval until the end, with the hours since the start.
+pub fn samples(pid: u32, interval: Duration, is_over: &AtomicBool) -> Vec<(f64, Sample)> {
+    let started = Instant::now();
+    let mut samples = Vec::new();
+    while !is_over.load(Ordering::SeqCst) {
+        samples.push((started.elapsed().as_secs_f64() / 3600.0, sample(pid)));
+        thread::sleep(interval);
+    }
+    samples
 }
 
 /// Returns a number from a file with lines `NAME: NUMBER`.

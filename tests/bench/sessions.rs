@@ -342,9 +342,5 @@ fn main() -> ExitCode {
         "\nbudget: under {BUDGET} times, once the live file is as long as it gets: {}",
         if good { "kept" } else { "NOT KEPT" }
     );
-    if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    ExitCode::from(u8::from(!good))
 }

@@ -27,7 +27,7 @@ use process::field;
 use support::botapi::{BotApi, TOKEN};
 use support::harness::{Home, merged, walk};
 use support::heavy::{heavy_pages, packed, raw};
-use support::model::{Model, Reply, Request, call};
+use support::model::{Model, Reply, Request, call, text_of};
 use support::pdf::with_pages;
 use support::stored::journal;
 
@@ -54,24 +54,9 @@ const STOPS: usize = 5;
 const SERVER: &str = include_str!("../support/mcp_server.py");
 const MODES: [&str; 4] = ["many", "swollen", "oversized", "media"];
 /// Kinds of files in a home, as listed in docs/files-and-formats.md.
-const KINDS: [&str; 16] = [
-    "config.json",
-    "agent",
-    "workspace",
-    "cron",
-    "sessions",
-    "usage",
-    "state/hosts.json",
-    "state/queue.jsonl",
-    "state/outbox",
-    "state/vectors.json",
-    "state/notes",
-    "state/mcp",
-    "state/undo",
-    "state/gateway.json",
-    "state/notify",
-    "state/locks",
-];
+const KINDS: &str = "config.json agent workspace cron sessions usage state/hosts.json state/queue.jsonl \
+    state/outbox state/vectors.json state/notes state/mcp state/undo state/gateway.json \
+    state/notify state/locks";
 
 /// Answers of hostile sites, including the search engine.
 struct Sites {
@@ -143,18 +128,6 @@ fn asked_in_line(line: &str) -> Option<(String, usize)> {
     WAYS.contains(&what).then(|| (what.to_owned(), number))
 }
 
-fn text_of(message: &Value) -> String {
-    match &message["content"] {
-        Value::String(text) => text.clone(),
-        parts => parts
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|part| part["text"].as_str())
-            .collect(),
-    }
-}
-
 /// Executes the last message once: `pages N`, `images N`, `servers N` or `ordinary N`.
 fn model(sites: Sites) -> Model {
     let respond = move |request: &Request, _| {
@@ -168,8 +141,9 @@ fn model(sites: Sites) -> Model {
         let (what, number) = asked.unwrap_or_default();
         let done = || Reply::text(&format!("Done: {what} {number}."));
         let messages = request.messages();
-        let is_question =
-            |message: &&Value| message["role"] == "user" && asked_in(&text_of(message)).is_some();
+        let is_question = |message: &&Value| {
+            message["role"] == "user" && asked_in(&text_of(&message["content"])).is_some()
+        };
         let since = messages
             .iter()
             .rev()
@@ -530,14 +504,14 @@ fn left(root: &Path, name: &str) -> BTreeMap<String, (usize, u64)> {
         }
         let below = path.strip_prefix(root).unwrap().display().to_string();
         let listed = KINDS
-            .iter()
-            .find(|kind| below == **kind || below.starts_with(&format!("{kind}/")));
+            .split(' ')
+            .find(|kind| below == *kind || below.starts_with(&format!("{kind}/")));
         let kind = match listed {
-            Some(&"sessions") if below.ends_with(".media") => "sessions/*.media".to_owned(),
-            Some(&"workspace") if below.starts_with("workspace/inbox/") => {
+            Some("sessions") if below.ends_with(".media") => "sessions/*.media".to_owned(),
+            Some("workspace") if below.starts_with("workspace/inbox/") => {
                 "workspace/inbox".to_owned()
             }
-            Some(kind) => (*kind).to_owned(),
+            Some(kind) => kind.to_owned(),
             None => format!("{name}{below}"),
         };
         let sum = kinds.entry(kind).or_default();

@@ -6,14 +6,13 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 #[allow(dead_code)]
 mod process;
@@ -21,10 +20,10 @@ mod process;
 #[path = "../support/mod.rs"]
 mod support;
 
-use process::{Sample, all_hold, is_flat, sample};
+use process::{all_hold, command, given, is_flat, sample, samples, stop};
 use support::botapi::{BotApi, Fault, TOKEN};
 use support::harness::{Home, merged};
-use support::model::{Model, Reply, Request, call};
+use support::model::{Model, Reply, Request, call, text_of};
 use support::rng::Rng;
 
 /// Pause between two messages.
@@ -128,7 +127,7 @@ fn answer(request: &Request) -> Reply {
     let mut open: Vec<String> = Vec::new();
     let mut has_called = false;
     for message in request.messages() {
-        let text = request_text(message);
+        let text = text_of(&message["content"]);
         match message["role"].as_str() {
             Some("user") => {
                 open.extend(items(&text).map(str::to_owned));
@@ -167,18 +166,6 @@ fn answer(request: &Request) -> Reply {
             open.join(" "),
             "And this is what there is to say of it. ".repeat(8)
         )),
-    }
-}
-
-fn request_text(message: &Value) -> String {
-    match &message["content"] {
-        Value::String(text) => text.clone(),
-        parts => parts
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|part| part["text"].as_str())
-            .collect(),
     }
 }
 
@@ -340,24 +327,12 @@ fn home(model: &Model, api: &BotApi, people: &[i64]) -> Home {
 // One sequence, and the conditions of its verdict.
 #[allow(clippy::too_many_lines)]
 fn main() -> ExitCode {
-    // `cargo bench` adds an extra flag.
-    let mut given: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|arg| arg != "--bench")
-        .collect();
-    let has_clock = given
-        .iter()
-        .position(|arg| arg == "--clock")
-        .map(|at| given.remove(at))
-        .is_some();
+    let has_clock = std::env::args().any(|arg| arg == "--clock");
     if has_clock && !is_root() {
         eprintln!("soak: --clock needs root");
         return ExitCode::FAILURE;
     }
-    let bantam = given.first().map_or_else(
-        || PathBuf::from(env!("CARGO_BIN_EXE_bantam")),
-        PathBuf::from,
-    );
+    let (given, bantam) = given();
     let minutes: f64 = given
         .get(1)
         .map_or(30.0, |minutes| minutes.parse().unwrap());
@@ -368,16 +343,9 @@ fn main() -> ExitCode {
     let people: Vec<i64> = LONG_CHATS.iter().chain(&SHORT_CHATS).copied().collect();
     let home = home(&model, &api, &people);
     let errors = home.path("../stderr");
-    let mut gateway = Command::new(bantam);
+    let mut gateway = command(&bantam, &home.path(""));
     gateway
         .arg("gateway")
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("TZ", "UTC")
-        .env("BANTAM_HOME", home.path(""));
-    gateway
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
         .stderr(fs::File::create(&errors).unwrap());
     let mut gateway = gateway.spawn().unwrap();
     let pid = gateway.id();
@@ -385,16 +353,8 @@ fn main() -> ExitCode {
     api.weather(weather(&faults));
 
     let is_over = AtomicBool::new(false);
-    let started = Instant::now();
     let (mut written, samples, injected) = thread::scope(|scope| {
-        let sampler = scope.spawn(|| {
-            let mut samples: Vec<(f64, Sample)> = Vec::new();
-            while !is_over.load(Ordering::SeqCst) {
-                samples.push((started.elapsed().as_secs_f64() / 3600.0, sample(pid)));
-                thread::sleep(LOOKS);
-            }
-            samples
-        });
+        let sampler = scope.spawn(|| samples(pid, LOOKS, &is_over));
         let injector = scope.spawn(|| inject_faults(&home, &faults, length, has_clock, &is_over));
         let written = write(&api, &people, length);
         is_over.store(true, Ordering::SeqCst);
@@ -450,10 +410,7 @@ fn main() -> ExitCode {
         .collect();
     let (reset, lost, untold) = (reset.len(), lost.len(), untold.len());
     let end = sample(pid);
-    let pid = rustix::process::Pid::from_child(&gateway);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let status = gateway.wait().unwrap();
-    assert!(status.success(), "the gateway did not end well: {status}");
+    stop(&mut gateway);
     let runs = fs::read_to_string(home.path("cron/history.jsonl"))
         .unwrap_or_default()
         .lines()
@@ -527,11 +484,7 @@ fn main() -> ExitCode {
             "NOT FLAT, or something was lost"
         }
     );
-    if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    ExitCode::from(u8::from(!good))
 }
 
 /// Writes until the time is up; returns the items of each chat.

@@ -7,11 +7,9 @@ use crate::model::{Call, Model, Reply, call, written_call};
 
 #[test]
 fn a_message_is_answered_on_stdout_and_nothing_else_is_said() {
-    let model = Model::scripted([Reply::text("Four.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Four.")]));
     home.agent(["-m", "What is two and two?"])
-        .exits(0)
-        .prints("Four.\n")
+        .answers("Four.\n")
         .is_quiet();
 
     let request = model.request(0);
@@ -26,14 +24,12 @@ fn a_message_is_answered_on_stdout_and_nothing_else_is_said() {
 
 #[test]
 fn standard_input_is_context_behind_a_message() {
-    let model = Model::scripted([Reply::text("The disk.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("The disk.")]));
     let asked = home.bantam().args(["agent", "-m", "anything wrong?"]);
     asked
         .stdin("sda: I/O error\nsda: offline\n")
         .run()
-        .exits(0)
-        .prints("The disk.\n");
+        .answers("The disk.\n");
 
     let user = model.request(0).last("user");
     let question = user.find("anything wrong?").expect("the message");
@@ -45,8 +41,7 @@ fn standard_input_is_context_behind_a_message() {
 
 #[test]
 fn timeout_includes_standard_input() {
-    let model = Model::scripted([Reply::text("never").held()]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("never").held()]));
     let ask = ["agent", "--timeout", "1", "-m", "hi"];
     let open = home.bantam().args(ask).silent_stdin().run();
     open.exits(6).prints("").says("standard input did not end");
@@ -59,14 +54,12 @@ fn timeout_includes_standard_input() {
 
 #[test]
 fn no_stdin_leaves_the_input_of_a_loop_alone() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::scripted([Reply::text("Hello.")]));
     home.bantam()
         .args(["agent", "-n", "-m", "hi"])
         .silent_stdin()
         .run()
-        .exits(0)
-        .prints("Hello.\n");
+        .answers("Hello.\n");
 }
 
 /// Returns a reply whose last call was cut off within its arguments.
@@ -85,9 +78,7 @@ fn a_call_that_was_cut_off_is_answered_and_not_run() {
         let whole = has_whole.then(|| call("call_a", "write_file", &arguments));
         let model = Model::scripted([cut_calls(whole, text), Reply::text("In parts, then.")]);
         let home = Home::with(&model.config());
-        home.agent(["-m", "Write it."])
-            .exits(0)
-            .prints("In parts, then.\n");
+        home.agent(["-m", "Write it."]).answers("In parts, then.\n");
         let next = model.request(1);
         assert!(!next.tools().is_empty(), "the model can go on");
         assert!(next.texts("tool").pop().unwrap().contains("append_file"));
@@ -99,8 +90,7 @@ fn a_call_that_was_cut_off_is_answered_and_not_run() {
 
 #[test]
 fn three_cut_calls_in_a_row_end_the_turn() {
-    let model = Model::answering(|_, _| cut_calls(None, ""));
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::answering(|_, _| cut_calls(None, "")));
     home.agent(["-m", "Write it."])
         .exits(6)
         .fails_with_a_hint()
@@ -112,11 +102,10 @@ fn three_cut_calls_in_a_row_end_the_turn() {
 #[test]
 fn control_characters_of_a_call_do_not_reach_a_terminal() {
     let path = "a\u{1b}]0;owned\u{7}b\r\nc";
-    let model = Model::scripted([
+    let (_model, home) = Home::of(Model::scripted([
         Reply::call("read_file", &json!({ "path": path })),
         Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let run = home.agent(["-v", "-m", "hi"]);
     run.exits(0).says("read_file");
     assert!(
@@ -128,21 +117,21 @@ fn control_characters_of_a_call_do_not_reach_a_terminal() {
 
 #[test]
 fn verbose_tells_the_retries_on_stderr() {
-    let model = Model::scripted([
+    let (_model, home) = Home::of(Model::scripted([
         Reply::error(503, "overloaded, try later"),
         Reply::text("Here."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     home.agent(["-v", "-m", "hi"])
-        .exits(0)
-        .prints("Here.\n")
+        .answers("Here.\n")
         .says("503");
 }
 
 #[test]
 fn a_pipe_sees_the_text_only_when_it_is_on_disk() {
-    let model = Model::scripted([Reply::text("First words, and then the rest.").held_after(2)]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text(
+        "First words, and then the rest.",
+    )
+    .held_after(2)]));
     let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
     model.release();
     running.wait_for_stdout("First");
@@ -153,14 +142,12 @@ fn a_pipe_sees_the_text_only_when_it_is_on_disk() {
     );
     running
         .finish()
-        .exits(0)
-        .prints("First words, and then the rest.\n");
+        .answers("First words, and then the rest.\n");
 }
 
 #[test]
 fn an_answer_that_could_not_be_written_is_an_error() {
-    let model = Model::scripted([Reply::text("Into a full disk.")]);
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::scripted([Reply::text("Into a full disk.")]));
     home.bantam()
         .args(["agent", "-m", "hi"])
         .full_stdout()
@@ -175,14 +162,12 @@ fn an_answer_that_could_not_be_written_is_an_error() {
 
 #[test]
 fn a_working_directory_that_cannot_be_written_is_good_enough() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::scripted([Reply::text("Hello.")]));
     home.bantam()
         .args(["agent", "-m", "hi"])
         .cwd("/proc")
         .run()
-        .exits(0)
-        .prints("Hello.\n");
+        .answers("Hello.\n");
 }
 
 #[test]
@@ -191,10 +176,8 @@ fn question_flags_work_without_a_command() {
         Model::answering(|request, _| Reply::text(&request.texts("user").len().to_string()));
     let home = Home::with(&model.config());
     let run = |args: &[&str]| home.bantam().args(args).run();
-    run(&["-m", "hi"]).exits(0).prints("1\n");
-    run(&["-c", "again"]).exits(0).prints("2\n");
-    run(&["--session", "garden", "-m", "hi"])
-        .exits(0)
-        .prints("1\n");
+    run(&["-m", "hi"]).answers("1\n");
+    run(&["-c", "again"]).answers("2\n");
+    run(&["--session", "garden", "-m", "hi"]).answers("1\n");
     run(&["--nosuch"]).exits(2).fails_with_a_hint();
 }

@@ -19,7 +19,7 @@ fn ask(model: &Model, flags: &[&str]) -> Run {
 #[test]
 fn answer_of_the_schema_is_printed_on_one_line() {
     let model = Model::scripted([Reply::text("```json\n{\n  \"n\": 1\n}\n```")]);
-    ask(&model, &[]).exits(0).prints("{\"n\":1}\n");
+    ask(&model, &[]).answers("{\"n\":1}\n");
     let request = model.request(0);
     let format = &request.body["response_format"];
     assert_eq!(format["type"], "json_schema");
@@ -31,9 +31,7 @@ fn answer_of_the_schema_is_printed_on_one_line() {
 #[test]
 fn other_answer_is_asked_for_again_once() {
     let model = Model::scripted([Reply::text("{}"), Reply::text("{\"n\": 1}")]);
-    ask(&model, &["--no-session"])
-        .exits(0)
-        .prints("{\"n\":1}\n");
+    ask(&model, &["--no-session"]).answers("{\"n\":1}\n");
     let again = model.request(1).last("user").clone();
     assert!(again.contains("\"n\" is missing"), "{again}");
 
@@ -46,8 +44,7 @@ fn other_answer_is_asked_for_again_once() {
 
 #[test]
 fn schema_that_cannot_be_read_is_wrong_usage() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::never_asked());
     home.write("list.json", "[]");
     home.write("half.json", "{\n");
     home.write("latin.json", b"{\"title\": \"\xe4\"}");
@@ -74,8 +71,8 @@ fn schema_is_read_from_a_pipe_or_the_argument() {
     let home = Home::with(&model.config());
     let question = ["agent", "-n", "--schema", "/dev/stdin", "-m", "hi"];
     let piped = home.bantam().args(question).stdin(SCHEMA).run();
-    piped.exits(0).prints("{\"n\":1}\n");
+    piped.answers("{\"n\":1}\n");
     let inline = format!("\n {SCHEMA}");
     let run = home.agent(["--schema", &inline, "-m", "hi"]);
-    run.exits(0).prints("{\"n\":2}\n");
+    run.answers("{\"n\":2}\n");
 }

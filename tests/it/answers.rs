@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Running, merged};
+use crate::harness::{Home, Running, has_all, merged};
 use crate::model::{Model, Reply, Request};
 use crate::stored::journal;
 
@@ -77,16 +77,14 @@ fn a_stopped_question_is_followed_by_a_line_that_says_so() {
     let running = asks(&home, &model, "Delete all files");
     running.signal(Signal::INT);
     running.finish().exits(130);
-    home.agent(["-m", "tell me a joke"])
-        .exits(0)
-        .prints("Ha.\n");
+    home.agent(["-m", "tell me a joke"]).answers("Ha.\n");
     let said = [
         ("user", "Delete all files"),
         ("assistant", "[stopped by the user before an answer]"),
         ("user", "tell me a joke"),
     ];
     is_said(&model.request(1), &said);
-    home.agent(["-m", "another"]).exits(0).prints("Ha ha.\n");
+    home.agent(["-m", "another"]).answers("Ha ha.\n");
     is_said(
         &model.request(2),
         &[&said[..], &[("assistant", "Ha."), ("user", "another")]].concat(),
@@ -133,9 +131,7 @@ fn refused_message_is_stored_but_not_sent() {
         run.exits(1)
             .fails_with_a_hint()
             .says("left out of the conversation");
-        home.agent(["-m", "still there?"])
-            .exits(0)
-            .prints("Here.\n");
+        home.agent(["-m", "still there?"]).answers("Here.\n");
         is_said(
             &model.request(2),
             &[
@@ -144,10 +140,9 @@ fn refused_message_is_stored_but_not_sent() {
                 ("user", "still there?"),
             ],
         );
-        assert!(
-            fs::read_to_string(home.path("sessions/cli_default.jsonl"))
-                .unwrap()
-                .contains("bad words")
+        has_all(
+            &fs::read_to_string(home.path("sessions/cli_default.jsonl")).unwrap(),
+            ["bad words"],
         );
     }
 }
@@ -178,8 +173,8 @@ fn a_history_that_the_host_refuses_is_left_out() {
         home.agent(["-m", "hi"]).exits(0);
         home.agent(["-m", "one"]).exits(1).says("left out");
         let run = home.agent(["-v", "-m", "two"]);
-        run.exits(0).prints("Here.\n").says("asking again without");
-        home.agent(["-m", "three"]).exits(0).prints("Here.\n");
+        run.answers("Here.\n").says("asking again without");
+        home.agent(["-m", "three"]).answers("Here.\n");
         home.session("cli_default").has_one_result_per_call();
     }
 }
@@ -190,8 +185,8 @@ fn what_a_tool_brought_is_left_out_when_the_host_refuses_it() {
     let model = filtering("nasty words", 1, reads);
     let home = hasty(&model);
     home.write("workspace/bad.txt", "nasty words");
-    home.agent(["-m", "hi"]).exits(0).prints("Here.\n");
-    home.agent(["-m", "and now?"]).exits(0).prints("Here.\n");
+    home.agent(["-m", "hi"]).answers("Here.\n");
+    home.agent(["-m", "and now?"]).answers("Here.\n");
     home.session("cli_default").has_one_result_per_call();
 }
 
@@ -207,8 +202,7 @@ fn cut_answer_is_reported() {
     ]);
     let home = hasty(&model);
     home.agent(["-m", "one"])
-        .exits(0)
-        .prints("Half an ans\n")
+        .answers("Half an ans\n")
         .says("cut at max_tokens (8192)");
     home.agent(["-m", "two"])
         .fails_with_a_hint()
@@ -244,16 +238,11 @@ fn a_refused_picture_that_a_tool_brought_becomes_a_line() {
     let home = hasty(&model);
     home.write("workspace/broken.png", PICTURE);
     home.agent(["-v", "-m", "look"])
-        .exits(0)
-        .prints("It is broken.\n")
+        .answers("It is broken.\n")
         .says("picture");
     let asked = model.requests().len();
     assert_eq!(asked, 3, "asked once more without it");
-    assert!(
-        model.request(2).last("tool").contains("refused"),
-        "{}",
-        model.request(2).last("tool")
-    );
+    has_all(&model.request(2).last("tool"), ["refused"]);
     home.agent(["-m", "and now?"]).exits(0);
     assert_eq!(model.requests().len(), 4, "and never again with it");
 }
@@ -273,13 +262,7 @@ fn pictures_older_than_the_last_two_turns_become_a_line_each() {
         "two turns and the one under way"
     );
     assert!(!has_picture(&model.request(3)));
-    assert!(
-        talk(&model.request(3))[0]
-            .1
-            .contains("[an image seen.png, "),
-        "{:?}",
-        talk(&model.request(3))[0]
-    );
+    has_all(&talk(&model.request(3))[0].1, ["[an image seen.png, "]);
 }
 
 #[test]
@@ -316,11 +299,7 @@ fn a_message_has_the_local_time_with_weekday_offset_and_zone() {
         .run()
         .exits(0);
     assert_eq!(model.request(1).texts("user")[0], first);
-    assert!(
-        model.request(1).last("user").contains(" +00:00, "),
-        "{}",
-        model.request(1).last("user")
-    );
+    has_all(&model.request(1).last("user"), [" +00:00, "]);
 }
 
 /// Returns a home with two models, and a conversation that uses the second.

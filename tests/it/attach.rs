@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::json;
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_all, has_none, merged};
 use crate::model::{Model, Reply, call};
 use crate::pdf::pdf;
 
@@ -15,8 +15,7 @@ const GIF_IN_BASE64: &str = "R0lGODlhAQABAIAAAAAAAP///ywAAAAAAQABAAACAkQBADs=";
 
 #[test]
 fn a_text_file_stands_below_the_question_with_its_name() {
-    let model = Model::scripted([Reply::text("Plants.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Plants.")]));
     let notes = home.write("notes.md", "# Plants\n```\nbasil\n```\n");
     let list = home.write("list.txt", "grüße\n");
     let asked = home
@@ -25,7 +24,7 @@ fn a_text_file_stands_below_the_question_with_its_name() {
         .arg(&notes)
         .arg("--attach")
         .arg(&list);
-    asked.run().exits(0).prints("Plants.\n");
+    asked.run().answers("Plants.\n");
     let user = model.request(0).last("user");
     let expected = format!(
         "\nwhat is this?\n\n[file: {}]\n````\n# Plants\n```\nbasil\n```\n````\n\n[file: {}]\n```\ngrüße\n```",
@@ -45,8 +44,7 @@ fn an_image_goes_beside_the_question_and_stays_in_the_conversation() {
         .args(["agent", "-m", "what is this?", "-a"])
         .arg(&pixel)
         .run()
-        .exits(0)
-        .prints("A pixel.\n");
+        .answers("A pixel.\n");
     fs::remove_file(pixel).unwrap();
     home.agent(["-m", "which colour?"]).exits(0);
     for request in [model.request(0), model.request(1)] {
@@ -79,10 +77,9 @@ fn a_file_on_standard_input_is_attached() {
             "line 1\\n```",
         ),
     ] {
-        let model = Model::scripted([Reply::text("A pixel.")]);
-        let home = Home::with(&model.config());
+        let (model, home) = Home::of(Model::scripted([Reply::text("A pixel.")]));
         let run = home.bantam().arg("agent").args(args).stdin(stdin).run();
-        run.exits(0).prints("A pixel.\n");
+        run.answers("A pixel.\n");
         let content = model.request(0).messages()[1]["content"].to_string();
         assert!(content.contains(sent), "{args:?}: {content}");
         assert!(content.contains("what is this?"), "{args:?}: {content}");
@@ -91,8 +88,7 @@ fn a_file_on_standard_input_is_attached() {
 
 #[test]
 fn another_binary_on_standard_input_is_refused() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::never_asked());
     for (stdin, says) in [
         (b"\x7fELF\x02\x01\x01\0\0\0\0\0".to_vec(), "not text"),
         (b"PK\x03\x04\x14\0\0\0".to_vec(), "not text"),
@@ -116,13 +112,12 @@ fn text_is_read_in_its_encoding_with_a_warning_for_wrong_bytes() {
         (b"caf\xe9 au lait\n", "caf\u{fffd} au lait", "not UTF-8"),
         (b"\xff\xfeg\0r", "g\u{fffd}", "not UTF-16LE"),
     ] {
-        let model = Model::answering(|_, _| Reply::text("Read."));
-        let home = Home::with(&model.config());
+        let (model, home) = Home::of(Model::answering(|_, _| Reply::text("Read.")));
         let file = home.write("notes.txt", bytes).display().to_string();
         let piped = home.bantam().args(["agent", "what?"]).stdin(bytes).run();
         let attached = home.bantam().args(["agent", "-n", "what?", "-a", &file]);
         for (run, request) in [(piped, 0), (attached.run(), 1)] {
-            run.exits(0).prints("Read.\n");
+            run.answers("Read.\n");
             assert_eq!(run.stderr.is_empty(), warning.is_empty(), "{}", run.stderr);
             run.says(warning);
             let asked = model.request(request).last("user");
@@ -135,8 +130,7 @@ fn text_is_read_in_its_encoding_with_a_warning_for_wrong_bytes() {
 
 #[test]
 fn pdf_without_text_is_attached_with_a_warning() {
-    let model = Model::answering(|_, _| Reply::text("Seen."));
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::answering(|_, _| Reply::text("Seen.")));
     for (bytes, warning) in [
         (crate::pdf::with_pages(&[""]), "scan"),
         (b"%PDF-1.4\nno more".to_vec(), "broken"),
@@ -147,7 +141,7 @@ fn pdf_without_text_is_attached_with_a_warning() {
             .bantam()
             .args(["agent", "-n", "what?", "-a", &file])
             .run();
-        run.exits(0).prints("Seen.\n").says(warning);
+        run.answers("Seen.\n").says(warning);
         assert_eq!(run.stderr.is_empty(), warning.is_empty(), "{}", run.stderr);
     }
     home.bantam()
@@ -247,10 +241,8 @@ fn attached_files_are_redacted() {
     let user = model.request(0).last("user");
     assert!(user.contains("key = ") && !user.contains(CANARY), "{user}");
     let told = model.request(1).texts("tool");
-    assert!(
-        !told[0].contains(CANARY) && !told[0].contains("rror") && told[1].contains(end),
-        "{told:?}"
-    );
+    has_none(&told[0], [CANARY, "rror"]);
+    has_all(&told[1], [end]);
 }
 
 #[test]
@@ -270,8 +262,7 @@ fn a_pdf_is_a_document_to_anthropic() {
         .args(["agent", "-m", "what?", "-a"])
         .arg(&file)
         .run()
-        .exits(0)
-        .prints("Seen.\n");
+        .answers("Seen.\n");
     let content = model.request(0).messages()[0]["content"].clone();
     assert_eq!(content[1]["text"], "[file: plan.pdf]");
     let part = &content[2];
@@ -287,12 +278,11 @@ fn a_pdf_is_a_document_to_anthropic() {
 
 #[test]
 fn a_recording_goes_as_it_is_or_becomes_a_line() {
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::text("Heard."),
         Reply::error(400, "no input_audio here"),
         Reply::text("Not heard."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let song = home.write("song", b"ID3\x04\0\0");
     let ask = || {
         home.bantam()
@@ -300,20 +290,15 @@ fn a_recording_goes_as_it_is_or_becomes_a_line() {
             .arg(&song)
             .run()
     };
-    ask().exits(0).prints("Heard.\n");
+    ask().answers("Heard.\n");
     let part = model.request(0).messages()[1]["content"][1].clone();
     assert_eq!(
         part,
         json!({ "type": "input_audio", "input_audio": { "data": "SUQzBAAA", "format": "mp3" } })
     );
-    ask()
-        .exits(0)
-        .prints("Not heard.\n")
-        .says("does not support audio");
-    assert!(
-        model
-            .request(2)
-            .last("user")
-            .contains(", audio/mpeg, 6 bytes: left out")
+    ask().answers("Not heard.\n").says("does not support audio");
+    has_all(
+        &model.request(2).last("user"),
+        [", audio/mpeg, 6 bytes: left out"],
     );
 }

@@ -13,7 +13,7 @@ fn called(name: &str, args: &Value, files: &[(&str, &str)]) -> (Home, String) {
     for (path, text) in files {
         home.write(path, *text);
     }
-    home.agent(["-m", "go"]).exits(0).prints("Done.\n");
+    home.agent(["-m", "go"]).answers("Done.\n");
     let result = model.request(1).texts("tool").remove(0);
     (home, result)
 }

@@ -9,8 +9,7 @@ use crate::model::{Model, Reply};
 
 #[test]
 fn a_polite_end_is_the_same_as_an_interrupt() {
-    let model = Model::scripted([Reply::text("Too late.").held()]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Too late.").held()]));
     let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
     model.wait_for_requests(1);
     running.signal(Signal::TERM);

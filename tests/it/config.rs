@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_all, has_none, merged};
 use crate::model::{Model, Reply};
 
 #[test]
@@ -13,10 +13,7 @@ fn camel_case_reads_as_snake_case() {
         "modelList": [ { "modelName": "test", "model": "openai/test-model", "apiBase": model.base(), "apiKey": CANARY } ]
     });
     let home = Home::with(&config);
-    home.agent(["-m", "hi"])
-        .exits(0)
-        .prints("One.\n")
-        .is_quiet();
+    home.agent(["-m", "hi"]).answers("One.\n").is_quiet();
     let body = model.request(0).body;
     assert!(
         [&body["max_tokens"], &body["max_completion_tokens"]].contains(&&json!(77)),
@@ -87,8 +84,7 @@ fn is_found(variable: &str, value: &str, place: &str) {
         .env("OPENAI_API_KEY", CANARY)
         .args(["agent", "-m", "hi"])
         .run()
-        .exits(0)
-        .prints("One.\n");
+        .answers("One.\n");
     assert!(
         home.path(&format!("{place}/sessions/cli_default.jsonl"))
             .is_file(),
@@ -121,8 +117,7 @@ fn a_config_that_links_to_nothing_is_an_error() {
 #[test]
 fn a_home_is_made_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
-    let model = Model::scripted([Reply::text("One.")]);
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::scripted([Reply::text("One.")]));
     home.agent(["-m", "hi"]).exits(0);
     let open: Vec<String> = crate::harness::walk(&home.path(""))
         .into_iter()
@@ -149,7 +144,7 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order() {
         &["set", "model_list[0].headers.X-Title", "hens"],
         &["unset", "agents.defaults.maxTokens"],
     ] {
-        run(words).exits(0).prints("").is_quiet();
+        run(words).answers("").is_quiet();
     }
     let compact: String = written().split_whitespace().collect();
     let left = concat!(
@@ -160,9 +155,9 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order() {
     assert_eq!(compact, left);
 
     let get = |path: &str| run(&["get", path]);
-    get("agents.defaults.timeout").exits(0).prints("60\n");
-    get("agents.defaults.max_tokens").exits(0).prints("8192\n");
-    get("model_list.0.model").exits(0).prints("demo/demo\n");
+    get("agents.defaults.timeout").answers("60\n");
+    get("agents.defaults.max_tokens").answers("8192\n");
+    get("model_list.0.model").answers("demo/demo\n");
     let section: serde_json::Value =
         serde_json::from_str(&get("agents.defaults").exits(0).stdout).unwrap();
     assert_eq!(section["timeout"], 60);
@@ -174,13 +169,10 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order() {
         .args(["config", "set", "channels.telegram.token", "-"]);
     token.stdin(CANARY).run().exits(0).is_quiet();
     assert!(written().contains(CANARY));
-    get("channels.telegram.token").exits(0).prints("(set)\n");
+    get("channels.telegram.token").answers("(set)\n");
     let shown = run(&["get"]).exits(0).stdout.clone();
     assert!(!shown.contains(CANARY), "{shown}");
-    assert!(
-        shown.contains("agents.defaults.timeout") && shown.contains("config.json"),
-        "{shown}"
-    );
+    has_all(&shown, ["agents.defaults.timeout", "config.json"]);
 }
 
 /// Settings, values that are refused, and a word of the error or its hint.
@@ -269,13 +261,7 @@ fn an_edit_is_checked_before_it_is_saved() {
     edit("sed -i s/soon/80/").exits(0);
     assert!(written().contains(": 80 "), "{}", written());
     let run = edit("no-such-editor");
-    assert!(
-        run.exits(1)
-            .stdout
-            .contains("no-such-editor\" cannot be started"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.exits(1).stdout, ["no-such-editor\" cannot be started"]);
     assert!(
         !home.path("config.json.draft").exists(),
         "nothing was edited"
@@ -317,8 +303,5 @@ fn relative_directory_is_stored_as_an_absolute_path() {
     config(&["unset", "model_list[1]"]).exits(0);
     config(&["unset", "tools"]).exits(0);
     let left = std::fs::read_to_string(home.path("config.json")).unwrap();
-    assert!(
-        !left.contains("other") && !left.contains("read_paths"),
-        "{left}"
-    );
+    has_none(&left, ["other", "read_paths"]);
 }

@@ -28,36 +28,19 @@ pub fn object(run: &Run) -> Value {
     let keys = |value: &Value| -> BTreeSet<String> {
         value.as_object().unwrap().keys().cloned().collect()
     };
-    let named = |names: &[&str]| -> BTreeSet<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
-    };
-    let all = [
-        "ok",
-        "output",
-        "session",
-        "model",
-        "stop",
-        "steps",
-        "tool_calls",
-        "usage",
-        "cost",
-        "ms",
-        "error",
-    ];
-    assert_eq!(keys(&object), named(&all), "{object}");
-    let usage = [
-        "prompt_tokens",
-        "completion_tokens",
-        "total_tokens",
-        "cached_tokens",
-    ];
-    assert_eq!(keys(&object["usage"]), named(&usage), "{object}");
+    let named = |names: &str| -> BTreeSet<String> { names.split(' ').map(str::to_owned).collect() };
+    let all = "ok output session model stop steps tool_calls usage cost ms error";
+    assert_eq!(keys(&object), named(all), "{object}");
+    let usage = "prompt_tokens completion_tokens total_tokens cached_tokens";
+    assert_eq!(keys(&object["usage"]), named(usage), "{object}");
     assert!(
-        usage.iter().all(|count| object["usage"][count].is_u64()),
+        usage
+            .split(' ')
+            .all(|count| object["usage"][count].is_u64()),
         "{object}"
     );
     for call in object["tool_calls"].as_array().unwrap() {
-        assert_eq!(keys(call), named(&["name", "ok", "ms"]), "{object}");
+        assert_eq!(keys(call), named("name ok ms"), "{object}");
     }
     assert!(
         object["output"].is_string() && object["steps"].is_u64() && object["ms"].is_u64(),
@@ -81,7 +64,7 @@ pub fn object(run: &Run) -> Value {
     if let Some(error) = object["error"].as_object() {
         assert_eq!(
             keys(&object["error"]),
-            named(&["kind", "message", "hint"]),
+            named("kind message hint"),
             "{object}"
         );
         assert!(
@@ -157,15 +140,13 @@ fn runs() -> Vec<Run> {
         ),
     ];
 
-    let model = Model::scripted([Reply::text("Too late.").held()]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Too late.").held()]));
     let running = home.bantam().args(["agent", "--json", "-m", "hi"]).spawn();
     model.wait_for_requests(1);
     running.signal(Signal::INT);
     runs.push(running.finish());
 
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::never_asked());
     let _held = home.hold_session("cli_default");
     let run = home
         .bantam()

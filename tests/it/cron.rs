@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, TOKEN};
-use crate::harness::{Home, Run, merged, until};
+use crate::harness::{Home, Run, has_all, merged, until};
 use crate::model::{Model, Reply, call};
 use crate::stored::journal;
 
@@ -43,7 +43,7 @@ const HOUR: i64 = 3_600_000;
 #[test]
 fn a_job_is_added_listed_switched_and_removed() {
     let home = Home::empty();
-    cron(&home, ["list"]).exits(0).prints("").says("no jobs");
+    cron(&home, ["list"]).answers("").says("no jobs");
     assert_eq!(
         cron(&home, ["list", "--json"]).json(),
         json!({ "jobs": [] })
@@ -64,11 +64,7 @@ fn a_job_is_added_listed_switched_and_removed() {
     ];
     let run = home.bantam().args(args).args(["--to", "telegram:42"]).run();
     run.exits(0).says("bantam cron run");
-    assert!(
-        run.stdout.contains("07:30:00") && run.stdout.contains("(Asia/Kolkata)"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.stdout, ["07:30:00", "(Asia/Kolkata)"]);
     let id = run.stdout.split(' ').nth(2).unwrap().to_owned();
     let job = &stored(&home)["jobs"][0];
     assert_eq!(stored(&home)["version"], 1);
@@ -117,10 +113,7 @@ fn a_job_is_added_listed_switched_and_removed() {
         .says("did you mean `news`?");
     cron(&home, ["remove", &id]).exits(0);
     assert_eq!(stored(&home)["jobs"], json!([]));
-    cron(&home, ["history"])
-        .exits(0)
-        .prints("")
-        .says("no runs yet");
+    cron(&home, ["history"]).answers("").says("no runs yet");
     cron(&home, ["history", "news"])
         .exits(2)
         .fails_with_a_hint();
@@ -163,12 +156,11 @@ fn broken_jobs_file_is_reported_and_kept() {
 #[test]
 fn a_job_is_run_now_with_nothing_in_the_environment() {
     let another = json!({ "action": "add", "message": "and again", "every_seconds": 60 });
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::call("cron", &another),
         Reply::text("All is well."),
         Reply::text("Still well."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let id = added(&home, ["-m", "is all well?", "-e", "3600", "-n", "check"]);
     let run = home
         .bantam()
@@ -176,7 +168,7 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
         .without("PATH")
         .closed_stdin()
         .run();
-    run.exits(0).prints("All is well.\n").is_quiet();
+    run.answers("All is well.\n").is_quiet();
     let job = stored(&home)["jobs"][0].clone();
     assert_eq!(
         (&job["state"]["lastStatus"], &job["state"]["lastError"]),
@@ -198,9 +190,7 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
         list["sessions"][0]["created"].as_str().unwrap().to_owned()
     };
     let first = created();
-    cron(&home, ["run", "check"])
-        .exits(0)
-        .prints("Still well.\n");
+    cron(&home, ["run", "check"]).answers("Still well.\n");
     assert!(created() > first, "{first}");
     assert_eq!(model.request(2).texts("user").len(), 1);
     let run = cron(&home, ["history", "check"]);
@@ -269,16 +259,12 @@ fn named_conversation_job_delivers_without_gateway() {
     let bot = json!({ "channels": { "telegram": { "token": TOKEN, "api_base": api.base() } } });
     home.config(&merged(model.config(), &bot).to_string());
     cron(&home, ["run", "-q", &id])
-        .exits(0)
-        .prints("You said: plants.\n")
+        .answers("You said: plants.\n")
         .is_quiet();
     assert_eq!(api.texts(7), ["You said: plants."]);
     // It waits for the chat's next turn.
     let noted = std::fs::read_to_string(home.path("state/queue.jsonl")).unwrap();
-    assert!(
-        noted.contains("sent this to the chat") && noted.contains("You said: plants."),
-        "{noted}"
-    );
+    has_all(&noted, ["sent this to the chat", "You said: plants."]);
     assert_eq!(model.request(1).texts("user").len(), 2);
     assert_eq!(
         stored(&home)["jobs"].as_array().unwrap().len(),
@@ -299,30 +285,20 @@ fn a_model_schedules_within_bounds() {
             ),
         )
     };
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::calls([add(json!({"every_seconds": 10}))]),
         Reply::calls([add(json!({}))]),
         Reply::calls([add(json!({"cron_expr": "0 8 * * *", "tz": "Asia/Kolkata"}))]),
         Reply::calls([call("c", "cron", &json!({"action": "list"}))]),
         Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     home.agent(["-m", "remind me to water the plants"])
-        .exits(0)
-        .prints("Done.\n");
+        .answers("Done.\n");
     let results = model.request(4).texts("tool");
     assert!(results[0].contains("every_seconds"), "{}", results[0]);
     assert!(results[1].contains("exactly one of"), "{}", results[1]);
-    assert!(
-        results[2].contains("T08:00:00+05:30") && results[2].contains("bantam cron run"),
-        "{}",
-        results[2]
-    );
-    assert!(
-        results[3].contains("0 8 * * * (Asia/Kolkata)"),
-        "{}",
-        results[3]
-    );
+    has_all(&results[2], ["T08:00:00+05:30", "bantam cron run"]);
+    has_all(&results[3], ["0 8 * * * (Asia/Kolkata)"]);
     let jobs = stored(&home)["jobs"].clone();
     assert_eq!(
         (
@@ -351,10 +327,8 @@ fn a_model_schedules_within_bounds() {
     home.config(&model.config().to_string());
     home.agent(["--new", "-m", "and again"]).exits(0);
     let results = model.request(3).texts("tool");
-    assert!(
-        results[0].contains("already 100 jobs") && results[2].contains("added the job"),
-        "{results:?}"
-    );
+    has_all(&results[0], ["already 100 jobs"]);
+    has_all(&results[2], ["added the job"]);
 
     home.config(&merged(model.config(), &json!({ "cron": { "enabled": false } })).to_string());
     assert!(!home.bantam().arg("tools").run().stdout.contains("cron"));
@@ -414,16 +388,12 @@ fn a_check_decides_whether_the_model_is_asked() {
     home.write("workspace/new.txt", "");
     let id = added(&home, ["--if", "cat new.txt", "-e", "1h", "What is new?"]);
     let run = cron(&home, ["run", &id]);
-    run.exits(0).prints("").says("the command printed nothing");
+    run.answers("").says("the command printed nothing");
     assert_eq!(stored(&home)["jobs"][0]["state"]["lastStatus"], "skipped");
     assert!(model.requests().is_empty() && statuses(&home).is_empty());
     home.write("workspace/new.txt", "three apples\n");
     let run = cron(&home, ["run", &id]);
-    assert!(
-        run.exits(0).stdout.contains("three apples"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.exits(0).stdout, ["three apples"]);
     assert_eq!(statuses(&home), ["ok"]);
     let broken = added(
         &home,
@@ -452,10 +422,7 @@ fn a_check_decides_whether_the_model_is_asked() {
         assert!(row.contains("error"), "{list}");
         let jobs = stored(&home)["jobs"].as_array().unwrap().clone();
         let state = &jobs.last().unwrap()["state"];
-        assert!(
-            state["lastError"].as_str().unwrap().contains(why),
-            "{state}"
-        );
+        has_all(&state["lastError"].as_str().unwrap(), [why]);
     }
     assert_eq!(model.requests().len(), 1);
     let none = json!({ "tools": { "exec": { "enabled": false } } });
@@ -479,7 +446,7 @@ fn model_makes_a_check_where_commands_run_unasked() {
     home.write("workspace/new.txt", "three apples\n");
     home.agent(["-m", "look each hour"]).exits(0);
     let id = stored(&home)["jobs"][0]["id"].as_str().unwrap().to_owned();
-    cron(&home, ["run", &id]).exits(0).prints("Three apples.\n");
+    cron(&home, ["run", &id]).answers("Three apples.\n");
     let asked = model.request(2).last("user").clone();
     // Two heading lines, and only the loopback interface.
     assert!(asked.contains("three apples\n3\n"), "{asked}");
@@ -488,10 +455,7 @@ fn model_makes_a_check_where_commands_run_unasked() {
         let model = Model::scripted([add(), Reply::text("No.")]);
         let ask = json!({ "tools": { "confirm": [confirm] } });
         home.config(&merged(model.config(), &ask).to_string());
-        cron(&home, ["run", &id])
-            .exits(0)
-            .prints("")
-            .says("tools.confirm");
+        cron(&home, ["run", &id]).answers("").says("tools.confirm");
         home.agent(["-m", "look each hour"]);
         let refused = model.request(1).last("tool").clone();
         assert!(refused.contains("unknown argument \"if\""), "{refused}");
@@ -679,10 +643,8 @@ fn a_run_that_an_earlier_program_left_is_given_up() {
             .unwrap()
             .to_owned()
     };
-    assert!(
-        ended("crashes").contains("error") && ended("waited").contains("skipped"),
-        "{list}"
-    );
+    has_all(&ended("crashes"), ["error"]);
+    has_all(&ended("waited"), ["skipped"]);
 }
 
 /// A power cut may leave zeros; no job runs then, and nobody would notice.

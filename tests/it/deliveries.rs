@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::bot::{config, ends, start};
 use crate::botapi::{BOT, BotApi, Fault, State};
-use crate::harness::{Home, until};
+use crate::harness::{Home, has_all, has_none, until};
 use crate::model::{Model, Reply};
 
 /// The two allowed users.
@@ -17,8 +17,7 @@ const OTHER: i64 = 43;
 #[test]
 fn a_message_whose_response_was_lost_is_not_sent_again() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     // Repeating these is harmless.
     api.fault("getUpdates", Fault::CutAfter);
     api.fault("sendChatAction", Fault::CutAfter);
@@ -89,8 +88,7 @@ fn failing_delivery_is_dropped_after_two_minutes() {
         }
         _ => Reply::text("Sent."),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     home.write("workspace/notes.txt", "some notes\n");
     api.weather(|method| {
         (method == "sendDocument").then_some(Fault::Error(500, "Internal Server Error"))
@@ -184,7 +182,7 @@ fn a_text_is_sent_without_a_model() {
     api.chat(42);
     let home = Home::with(&config(&model, &api));
     let send = |args: &[&str]| home.bantam().arg("send").args(args);
-    send(&["The backup", "is done"]).run().exits(0).prints("");
+    send(&["The backup", "is done"]).run().answers("");
     send(&["--to", "telegram:42"])
         .stdin("disk: 91 %\n")
         .run()
@@ -217,8 +215,7 @@ fn a_text_is_sent_without_a_model() {
 fn closed_topic_answer_goes_to_the_group() {
     const GROUP: i64 = -1_000_000_000_123;
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let gateway = start(&home);
     for (n, why) in [
         "Bad Request: message thread not found",
@@ -291,8 +288,7 @@ fn a_long_answer_delays_no_other_chat() {
         asked if asked.contains("file") => in_one_event(&answers.1),
         _ => Reply::text("Hello."),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let slow = Fault::Late(Duration::from_millis(200));
     api.weather(move |method| method.starts_with("sendM").then(|| slow.clone()));
     let gateway = start(&home);
@@ -337,8 +333,7 @@ fn slow_draft_does_not_delay_other_chats() {
             reply
         }
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let gateway = start(&home);
     api.fault("sendMessageDraft", Fault::Late(SLOW));
     api.text(OWNER, "slow");
@@ -406,10 +401,8 @@ fn a_conversation_follows_its_group_to_the_supergroup() {
     ends(gateway);
     let listed = home.bantam().args(["sessions", "list"]).run();
     let listed = &listed.exits(0).stdout;
-    assert!(
-        listed.contains("telegram_-1000000000777") && !listed.contains("telegram_-5 "),
-        "{listed}"
-    );
+    has_all(&listed, ["telegram_-1000000000777"]);
+    has_none(&listed, ["telegram_-5 "]);
 }
 
 /// A supergroup that has a conversation keeps it, and nobody can move another chat's conversation.
@@ -462,8 +455,7 @@ fn a_message_with_a_hidden_author_is_reported_once() {
 #[test]
 fn a_message_that_cannot_be_read_gets_one_notice() {
     let model = Model::answering(|request, _| Reply::text(&request.last("user")));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let gateway = start(&home);
     let story = json!({"story": {"id": 1, "chat": {"id": 9, "type": "channel", "title": "News"}}});
     for _ in 0..3 {
@@ -488,13 +480,7 @@ fn a_message_that_cannot_be_read_gets_one_notice() {
     ends(gateway);
     let all = texts.join("\n");
     assert_eq!(api.texts(OWNER).len(), 3, "{texts:?}");
-    assert!(
-        all.contains("(story)") && all.contains("(hologram)"),
-        "{texts:?}"
-    );
-    assert!(
-        all.contains("[checklist: Shopping: milk / bread]"),
-        "{texts:?}"
-    );
+    has_all(&all, ["(story)", "(hologram)"]);
+    has_all(&all, ["[checklist: Shopping: milk / bread]"]);
     assert_eq!(model.requests().len(), 1);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged};
+use crate::harness::{Home, has_all, merged};
 use crate::model::{Model, Reply};
 
 /// `bantam agent -m "list files"` on a machine without any setup.
@@ -17,11 +17,11 @@ fn without_a_configuration_the_demo_model_answers() {
     assert_eq!(session.roles(), ["user", "assistant", "tool", "assistant"]);
     session.has_one_result_per_call();
     home.agent(["-q", "-m", "list files"]).exits(0).is_quiet();
-    assert!(
-        home.agent(["--json", "-q", "-m", "list files"]).json()["model"]
+    has_all(
+        &home.agent(["--json", "-q", "-m", "list files"]).json()["model"]
             .as_str()
-            .unwrap()
-            .contains("demo")
+            .unwrap(),
+        ["demo"],
     );
 }
 
@@ -49,8 +49,7 @@ fn without_a_configuration_an_ollama_that_answers_is_asked() {
         .args(["agent", "-m", "who are you?"])
         .env("OLLAMA_HOST", ollama.address())
         .run();
-    run.exits(0)
-        .prints("I live here.\n")
+    run.answers("I live here.\n")
         .says(&format!("qwen3:4b of Ollama at {}", ollama.address()))
         .says("16384");
     assert_eq!(ollama.request(5).body["model"], "qwen3:4b");
@@ -105,11 +104,7 @@ fn ollama_context_window_is_read_and_used() {
     let home = Home::with(&config(&model));
     home.write("workspace/long.txt", "short");
     let run = home.agent(["-m", "hi"]);
-    assert!(
-        run.stderr.contains("4096") && run.stderr.contains("OLLAMA_CONTEXT_LENGTH"),
-        "{}",
-        run.stderr
-    );
+    has_all(&run.stderr, ["4096", "OLLAMA_CONTEXT_LENGTH"]);
     let own = json!({ "model_list": [ { "context_window": 30_000 } ] });
     let home = Home::with(&merged(config(&model), &own));
     home.write("workspace/long.txt", "short");

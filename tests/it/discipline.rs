@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::fixtures::calls;
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_all, merged};
 use crate::model::{Call, Model, Reply, Request, call, written_call};
 use crate::stored::assert_single_result_per_call;
 
@@ -129,12 +129,11 @@ fn long_result_is_paged_with_both_ends() {
         _ => Reply::text("Read."),
     });
     let home = unsandboxed(&model);
-    home.agent(["-m", "read it all"]).exits(0).prints("Read.\n");
+    home.agent(["-m", "read it all"]).answers("Read.\n");
     let pages = model.request(4).texts("tool");
-    assert!(
-        pages[0].contains("[page 1 of 4 of r3, 98914 bytes in all; for the next: read_more "),
-        "{}",
-        pages[0]
+    has_all(
+        &pages[0],
+        ["[page 1 of 4 of r3, 98914 bytes in all; for the next: read_more "],
     );
     assert!(
         pages[3].ends_with("[page 4 of 4 of r3, the last]"),
@@ -246,8 +245,7 @@ fn endlessly_repeated_call_is_stopped() {
 #[test]
 fn last_step_tells_the_model_no_tools() {
     let look = || Reply::call("list_dir", &json!({ "path": "." }));
-    let model = Model::scripted([look(), Reply::text("So far.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([look(), Reply::text("So far.")]));
     home.agent(["--max-steps", "2", "-m", "look"])
         .exits(6)
         .prints("So far.\n")
@@ -266,11 +264,9 @@ fn last_step_tells_the_model_no_tools() {
     let model = Model::scripted([Reply::text("At once.")]);
     Home::with(&model.config())
         .agent(["--max-steps", "1", "-m", "hi"])
-        .exits(0)
-        .prints("At once.\n");
+        .answers("At once.\n");
 
-    let model = Model::scripted([look(), look()]);
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::scripted([look(), look()]));
     let run = home.agent(["--max-steps", "2", "-m", "look"]);
     run.exits(6).says("limit of 2 steps").fails_with_a_hint();
     run.prints("");
@@ -281,12 +277,13 @@ fn last_step_tells_the_model_no_tools() {
 
 #[test]
 fn host_refusing_tool_choice_gets_no_tools() {
-    let model = Model::answering(|request, _| match request.body.get("tool_choice") {
-        Some(_) => Reply::error(400, "tool_choice: Extra inputs are not permitted"),
-        None if request.tools().is_empty() => Reply::text("So far."),
-        None => Reply::call("list_dir", &json!({ "path": "." })),
-    });
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::answering(|request, _| {
+        match request.body.get("tool_choice") {
+            Some(_) => Reply::error(400, "tool_choice: Extra inputs are not permitted"),
+            None if request.tools().is_empty() => Reply::text("So far."),
+            None => Reply::call("list_dir", &json!({ "path": "." })),
+        }
+    }));
     for requests in [3, 5] {
         home.agent(["--max-steps", "2", "-m", "look"])
             .exits(6)

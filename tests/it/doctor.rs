@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use crate::botapi::{BOT_NAME, BotApi, TOKEN};
-use crate::harness::{Bantam, Home, Run, config_for, merged};
+use crate::harness::{Bantam, Home, Run, config_for, has_all, merged};
 use crate::model::{Model, Reply};
 use crate::without_syscall::{self, ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES, Withheld};
 
@@ -71,10 +71,7 @@ fn healthy_home_passes_and_is_unchanged() {
         line(&run, &format!("ok    {name}: "));
     }
     let model = line(&run, "ok    model: ");
-    assert!(
-        model.contains("openai/test-model at 127.0.0.1:9") && model.contains("config.json"),
-        "{model}"
-    );
+    has_all(&model, ["openai/test-model at 127.0.0.1:9", "config.json"]);
     stops_all_break_outs(&run);
     assert_eq!(home.files(), before);
 }
@@ -297,9 +294,5 @@ fn unwritable_home_has_a_fix() {
     let run = without_syscall::privileges(|| doctor(&home));
     set_mode(0o700);
     run.exits(1);
-    assert!(
-        fix(&run, "FAIL  home: ").contains("chmod"),
-        "{}",
-        run.stdout
-    );
+    has_all(&fix(&run, "FAIL  home: "), ["chmod"]);
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, merged, until};
+use crate::harness::{CANARY, Home, has_all, has_none, merged, until};
 use crate::marker::Marker;
 use crate::model::{Model, Reply, call};
 use crate::without_syscall::{DESCRIPTORS, LANDLOCK, NAMESPACES, Withheld};
@@ -30,7 +30,7 @@ fn result_of(command: &str) -> String {
         Reply::text("Done."),
     ]);
     let home = unsandboxed(&model, &json!({}));
-    home.agent(["-m", "run it"]).exits(0).prints("Done.\n");
+    home.agent(["-m", "run it"]).answers("Done.\n");
     home.session("cli_default").has_one_result_per_call();
     model.request(1).last("tool")
 }
@@ -41,27 +41,17 @@ const WITHOUT_SHELL: &str =
 
 #[test]
 fn without_a_shell_commands_are_not_offered() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Hello.")]));
     home.bantam()
         .args(["agent", "-m", "hi"])
         .after(WITHOUT_SHELL)
         .run()
-        .exits(0)
-        .prints("Hello.\n");
+        .answers("Hello.\n");
     let body = model.request(0).body.to_string();
-    assert!(
-        body.contains("\"read_file\"") && !body.contains("\"exec\""),
-        "{body}"
-    );
+    has_all(&body, ["\"read_file\""]);
+    has_none(&body, ["\"exec\""]);
     let doctor = home.bantam().arg("doctor").after(WITHOUT_SHELL).run();
-    assert!(
-        doctor
-            .stdout
-            .contains("there is no /bin/sh, so no commands run"),
-        "{}",
-        doctor.stdout
-    );
+    has_all(&doctor.stdout, ["there is no /bin/sh, so no commands run"]);
 }
 
 #[test]
@@ -74,17 +64,14 @@ fn commands_run_in_a_sandbox_unless_the_configuration_says_otherwise() {
         "echo made > made.txt; id -u; cat {0}; echo defaced > {0}; cat made.txt",
         diary.display()
     );
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::call("exec", &json!({ "command": command })),
         Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "run it"]).exits(0).prints("Done.\n");
+    ]));
+    home.agent(["-m", "run it"]).answers("Done.\n");
     let result = model.request(1).last("tool");
-    assert!(
-        result.contains("made") && !result.contains(secret),
-        "{result}"
-    );
+    has_all(&result, ["made"]);
+    has_none(&result, [secret]);
     assert_ne!(result.lines().next(), Some("0"), "it ran as root: {result}");
     assert_eq!(
         std::fs::read_to_string(home.path("workspace/made.txt")).unwrap(),
@@ -165,10 +152,8 @@ fn a_command_that_takes_too_long_is_ended_and_told_so() {
     model.wait_for_requests(2);
     marker.is_gone();
     let result = model.request(1).last("tool");
-    assert!(
-        result.contains("first") && !result.contains("second"),
-        "{result}"
-    );
+    has_all(&result, ["first"]);
+    has_none(&result, ["second"]);
     assert!(
         result.contains("1 s") || result.contains("timed out") || result.contains("timeout"),
         "{result}"
@@ -333,10 +318,7 @@ fn commands_that_spoil_the_machine_are_refused_with_the_sandbox_off() {
         "sh -c 'shutdown --help'",
     ] {
         let result = result_of(command);
-        assert!(
-            result.contains("refused: ask the user"),
-            "{command}: {result}"
-        );
+        has_all(&result, ["refused: ask the user"]);
     }
     assert!(result_of("echo 'reboot, mkfs' && echo rm -rf /").contains("rm -rf /"));
 }
@@ -366,8 +348,7 @@ fn failed_sandbox_setup_has_no_fallback() {
 /// Under Landlock alone, a command of the home's owner can do this.
 #[test]
 fn directories_that_a_command_closed_are_opened_at_the_next_start() {
-    let model = Model::answering(|_, _| Reply::text("Here."));
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::answering(|_, _| Reply::text("Here.")));
     home.write("agent/AGENT.md", "Be kind.\n");
     home.write("memory/USER.md", "Ann\n");
     for dir in ["agent", "memory"] {
@@ -375,10 +356,7 @@ fn directories_that_a_command_closed_are_opened_at_the_next_start() {
     }
     home.agent(["-m", "hi"]).exits(0).is_quiet();
     let system = model.request(0).last("system");
-    assert!(
-        system.contains("Be kind.") && system.contains("Ann"),
-        "{system}"
-    );
+    has_all(&system, ["Be kind.", "Ann"]);
     for dir in ["agent", "memory"] {
         let mode = fs::metadata(home.path(dir)).unwrap().permissions().mode();
         assert_eq!(mode & 0o700, 0o700, "{dir}");

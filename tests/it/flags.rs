@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_all, merged};
 use crate::model::{Model, Reply};
 
 /// An obvious fake of a known format, which is not configured in bantam.
@@ -62,11 +62,7 @@ fn flags_choose_tools_instructions_and_limits_of_a_request() {
     let [chosen, none, set] = [0, 1, 2].map(|n| model.request(n));
     assert!(chosen.tools().contains(&"read_file") && !chosen.tools().contains(&"exec"));
     assert_eq!(none.body.get("tools"), None);
-    assert!(
-        set.last("system").contains("Speak like a pirate."),
-        "{}",
-        set.body
-    );
+    has_all(&set.last("system"), ["Speak like a pirate."]);
     // A flag overrides the model's entry.
     assert_eq!(
         (&set.body["temperature"], &set.body["max_tokens"]),
@@ -102,23 +98,17 @@ fn the_agent_works_in_the_directory_that_the_flag_names() {
             Reply::text("Done."),
         ]
     };
-    let model = Model::scripted(calls().into_iter().chain(calls()));
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted(calls().into_iter().chain(calls())));
     let elsewhere = home.path("").parent().unwrap().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::write(elsewhere.join("old.txt"), "was ").unwrap();
     home.agent(["--workspace", elsewhere.to_str().unwrap(), "-m", "go"])
-        .exits(0)
-        .prints("Done.\n");
+        .answers("Done.\n");
     assert_eq!(
         fs::read_to_string(elsewhere.join("new.txt")).unwrap(),
         "there"
     );
-    assert!(
-        model.request(2).last("tool").contains("was there"),
-        "{}",
-        model.request(2).last("tool")
-    );
+    has_all(&model.request(2).last("tool"), ["was there"]);
     assert!(
         !home.path("workspace").exists(),
         "the other one is not needed"
@@ -142,26 +132,18 @@ const TRANSLATE: &str = "Translate into {{language}}, {{ tone }}:\n\n{{input}}\n
 
 #[test]
 fn a_template_is_filled_with_its_parameters_and_the_text() {
-    let model = Model::scripted([Reply::text("Hallo.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Hallo.")]));
     home.write("agent/prompts/translate.md", TRANSLATE);
-    let asked = home.bantam().args([
-        "agent",
-        "-t",
-        "translate",
-        "-p",
-        "language=German",
-        "-p",
-        "tone={{input}}=x",
-    ]);
+    let asked = home
+        .bantam()
+        .args("agent -t translate -p language=German -p tone={{input}}=x".split(' '));
     asked
         .stdin("Hello {{language}}\n")
         .run()
-        .exits(0)
-        .prints("Hallo.\n");
+        .answers("Hallo.\n");
     let user = model.request(0).last("user");
-    assert!(
-        user.contains("Translate into German, {{input}}=x:\n\nHello {{language}}"),
-        "{user}"
+    has_all(
+        &user,
+        ["Translate into German, {{input}}=x:\n\nHello {{language}}"],
     );
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged, until};
+use crate::harness::{Home, has_all, merged, until};
 use crate::model::{Model, Reply};
 
 /// Returns the keys of the conversations of a home.
@@ -30,14 +30,12 @@ fn continue_flag_resumes_the_newest_conversation() {
     let home = Home::with(&model.config());
     for n in 1..=3 {
         let asked = home.bantam().args(["agent", "one more"]).fresh().run();
-        asked.exits(0).prints("1 so far\n");
+        asked.answers("1 so far\n");
         assert_eq!(keys(&home).len(), n);
     }
-    home.agent(["-c", "and now?"]).exits(0).prints("2 so far\n");
-    home.agent(["-s", "default", "hello"])
-        .exits(0)
-        .prints("1 so far\n");
-    home.agent(["-c", "go on"]).exits(0).prints("2 so far\n");
+    home.agent(["-c", "and now?"]).answers("2 so far\n");
+    home.agent(["-s", "default", "hello"]).answers("1 so far\n");
+    home.agent(["-c", "go on"]).answers("2 so far\n");
     assert_eq!(keys(&home).len(), 4);
     home.agent(["--no-session", "-s", "x", "hi"])
         .exits(2)
@@ -61,11 +59,10 @@ fn spaced_argument_or_pipe_is_a_question() {
     assert!(run.exits(0).stdout.contains("disk full"), "{}", run.stdout);
     // Without piped input.
     assert!(home.bantam().run().exits(0).stdout.contains("bantam agent"));
-    home.bantam().arg("-V").run().exits(0).prints(concat!(
-        "bantam ",
-        env!("CARGO_PKG_VERSION"),
-        "\n"
-    ));
+    home.bantam()
+        .arg("-V")
+        .run()
+        .answers(concat!("bantam ", env!("CARGO_PKG_VERSION"), "\n"));
     home.bantam()
         .arg("statsu")
         .run()
@@ -74,10 +71,7 @@ fn spaced_argument_or_pipe_is_a_question() {
     // A single word asks about piped input.
     let run = home.bantam().arg("Summarize").stdin("three notes\n").run();
     let asked = &run.exits(0).stdout;
-    assert!(
-        asked.contains("Summarize") && asked.contains("three notes"),
-        "{asked}"
-    );
+    has_all(&asked, ["Summarize", "three notes"]);
     home.bantam()
         .arg("statsu")
         .stdin("x")
@@ -197,7 +191,7 @@ fn a_conversation_has_one_name_everywhere() {
         .unwrap()
         .to_owned();
     assert!(unnamed.starts_with('+') && unnamed.len() < 16, "{unnamed}");
-    ask(&["-s", &unnamed]).exits(0).prints("2 so far\n");
+    ask(&["-s", &unnamed]).answers("2 so far\n");
     let names = [
         "my garden",
         "v1.2",
@@ -208,8 +202,8 @@ fn a_conversation_has_one_name_everywhere() {
         "日本",
     ];
     for (n, name) in names.into_iter().enumerate() {
-        ask(&["-s", name]).exits(0).prints("1 so far\n");
-        ask(&["-c"]).exits(0).prints("2 so far\n");
+        ask(&["-s", name]).answers("1 so far\n");
+        ask(&["-c"]).answers("2 so far\n");
         let object = ask(&["-c", "--json"]).exits(0).json();
         assert_eq!(
             (&object["session"], keys(&home).len()),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::harness::Home;
+use crate::harness::{Home, has_all};
 use crate::model::{Model, Reply};
 
 /// Returns every command in `bantam help`, by name: `agent`, `sessions list`.
@@ -175,8 +175,7 @@ fn natural_words_are_found_in_the_pages() {
 /// The shells ask for the names that may take the place of the last word.
 #[test]
 fn names_are_completed() {
-    let model = Model::answering(|_, _| Reply::text("Hello."));
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::answering(|_, _| Reply::text("Hello.")));
     let names = |words: &[&str]| {
         let run = home.bantam().arg("__complete").args(words).run();
         run.exits(0).is_quiet();
@@ -226,8 +225,7 @@ fn names_are_completed() {
 
 #[test]
 fn a_group_alone_lists() {
-    let model = Model::answering(|_, _| Reply::text("Hello."));
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::answering(|_, _| Reply::text("Hello.")));
     home.agent(["-s", "garden", "hi"]).exits(0);
     for args in [&["sessions"][..], &["sessions", "--json"]] {
         let run = home.bantam().args(args).run();
@@ -252,16 +250,8 @@ fn tools_list_needs_no_model() {
         line.unwrap_or_else(|| panic!("{name} is not listed: {}", run.stdout))
             .to_owned()
     };
-    assert!(
-        of("read_file").contains(" safe ") && of("read_file").contains("built in"),
-        "{}",
-        of("read_file")
-    );
-    assert!(
-        of("exec").contains(" runs ") && of("exec").contains("Run a command"),
-        "{}",
-        of("exec")
-    );
+    has_all(&of("read_file"), [" safe ", "built in"]);
+    has_all(&of("exec"), [" runs ", "Run a command"]);
     assert_eq!(home.files(), ["config.json"], "it only looks");
 
     let home = Home::with(&serde_json::json!({ "tools": { "exec": { "enabled": false } } }));

@@ -32,8 +32,7 @@ fn a_refused_key_makes_room_for_the_next_and_is_told() {
     ]);
     let home = with_keys(&model, &json!(["key-one", CANARY]));
     let run = home.agent(["-m", "hi"]);
-    run.exits(0)
-        .prints("Hello.\n")
+    run.answers("Hello.\n")
         .says("key 1 of 2")
         .says("Incorrect API key provided");
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
@@ -51,7 +50,7 @@ fn keys_without_quota_or_patience_make_room_at_once() {
     ]);
     let home = with_keys(&model, &json!(["key-one", "key-two", "key-three"]));
     let run = home.agent(["-m", "hi"]);
-    run.exits(0).prints("Hello.\n");
+    run.answers("Hello.\n");
     assert!(
         run.took.as_secs() < 50,
         "waited for a key that had to rest: {:?}",
@@ -93,12 +92,12 @@ fn a_key_is_looked_up_only_when_its_turn_comes() {
             .args(["agent", "-m", "hi"])
             .run()
     };
-    ask().exits(0).prints("One.\n");
+    ask().answers("One.\n");
     assert!(
         !looked.exists(),
         "the second key was looked up without need"
     );
-    ask().exits(0).prints("Two.\n");
+    ask().answers("Two.\n");
     assert!(looked.exists());
     asked_with(&model.request(1), "key-one");
     asked_with(&model.request(2), "key-two");
@@ -118,7 +117,7 @@ fn unavailable_keys_exit_3() {
         "what was never asked leaves no trace"
     );
     let home = with_keys(&model, &json!(["${NO_SUCH_VARIABLE}", CANARY]));
-    home.agent(["-m", "hi"]).exits(0).prints("Hello.\n");
+    home.agent(["-m", "hi"]).answers("Hello.\n");
     asked_with(&model.request(0), CANARY);
 }
 
@@ -210,9 +209,7 @@ fn an_entry_of_the_same_name_replaces_one_that_fails() {
         )
         .to_string(),
     );
-    home.agent(["--no-session", "-m", "hi"])
-        .exits(0)
-        .prints("Two.\n");
+    home.agent(["--no-session", "-m", "hi"]).answers("Two.\n");
 }
 
 #[test]
@@ -222,8 +219,7 @@ fn unusable_fallback_is_reported_and_skipped() {
         json!({ "agents": { "defaults": { "model_fallbacks": ["groq/llama", "nonsense"] } } });
     let home = Home::with(&merged(model.config(), &extra));
     let run = home.agent(["-m", "hi"]);
-    run.exits(0)
-        .prints("Hello.\n")
+    run.answers("Hello.\n")
         .says("groq/llama is left out")
         .says("nonsense is left out");
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::harness::{Home, Running, merged, until};
-use crate::model::{Model, Reply, call};
+use crate::model::{Model, Reply, call, text_of};
 use crate::rng::Rng;
 use crate::stored::{assert_single_result_per_call, open_items, segments};
 
@@ -70,11 +70,14 @@ fn diligent() -> Model {
         let mut called: BTreeSet<String> = BTreeSet::new();
         for message in request.messages() {
             match message["role"].as_str() {
-                Some("user") => asked.extend(items(&said(message)).map(str::to_owned)),
+                Some("user") => {
+                    asked.extend(items(&text_of(&message["content"])).map(str::to_owned))
+                }
                 Some("assistant") => {
                     called.extend(calls_of(message).into_iter().map(|(_, item)| item));
-                    let answered: BTreeSet<String> =
-                        items(&said(message)).map(str::to_owned).collect();
+                    let answered: BTreeSet<String> = items(&text_of(&message["content"]))
+                        .map(str::to_owned)
+                        .collect();
                     asked.retain(|item| !answered.contains(item));
                 }
                 _ => {}
@@ -98,19 +101,6 @@ fn diligent() -> Model {
         reply.counted(request.body.to_string().len() as u64 / 4, 100)
     })
     .forgetful()
-}
-
-/// Returns the text of a message in a request or a session.
-fn said(message: &Value) -> String {
-    match &message["content"] {
-        Value::String(text) => text.clone(),
-        parts => parts
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|part| part["text"].as_str())
-            .collect(),
-    }
 }
 
 /// Returns the calls of a message, by id, with the item of each.
@@ -208,7 +198,7 @@ fn results(home: &Home) -> BTreeMap<String, BTreeSet<String>> {
                 results
                     .entry(item.clone())
                     .or_default()
-                    .insert(said(result));
+                    .insert(text_of(&result["content"]));
             }
         }
     }

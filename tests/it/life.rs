@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, Fault};
 use crate::door;
-use crate::harness::{Home, Running, merged, until};
+use crate::harness::{Home, Running, has_all, merged, until};
 use crate::model::{Model, Reply};
 use crate::stored::journal;
 use crate::without_syscall::Withheld;
@@ -26,8 +26,7 @@ fn three_polite_ends_do_not_make_a_message_one_that_crashes() {
         (_, ..=4) => Reply::text("Counted.").held(),
         _ => Reply::text("Counted."),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     for n in 1..=4 {
         let gateway = start(&home);
         if n == 1 {
@@ -110,10 +109,7 @@ fn a_command_that_a_crash_interrupted_is_not_repeated() {
     // `/stop` waits for no other command.
     texts.retain(|text| !text.contains("nothing to stop"));
     for (text, command) in texts.iter().zip(["/undo", "/model"]) {
-        assert!(
-            text.contains("interrupted") && text.contains(command),
-            "{texts:?}"
-        );
+        has_all(&text, ["interrupted", command]);
     }
     assert!(texts[2].contains("Nothing to undo"), "{texts:?}");
 }
@@ -138,18 +134,14 @@ fn comment_and_forward_form_a_turn() {
         gateway.finish().exits(0);
         assert_eq!(model.requests().len(), 1);
         let asked = model.request(0).last("user");
-        assert!(
-            asked.contains("is this true?") && asked.contains("[forwarded from Eve:]"),
-            "{asked}"
-        );
+        has_all(&asked, ["is this true?", "[forwarded from Eve:]"]);
     }
 }
 
 #[test]
 fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
     let model = Model::answering(|_, _| Reply::text("Yes."));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let gateway = start(&home);
     api.text(OWNER, "one");
     api.wait_for_texts(OWNER, 1);
@@ -189,8 +181,7 @@ fn status_shows_state_of_gateway() {
             reply
         }
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let (page, object) = status(&home);
     assert!(page.contains("not running"), "{page}");
     assert_eq!(object["running"], false);
@@ -239,10 +230,12 @@ fn status_shows_state_of_gateway() {
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
     let (page, _) = status(&home);
-    assert!(
-        page.contains("crashed")
-            && page.contains("answers not delivered yet: 1, the oldest from 20"),
-        "{page}"
+    has_all(
+        &page,
+        [
+            "crashed",
+            "answers not delivered yet: 1, the oldest from 20",
+        ],
     );
 }
 

@@ -6,9 +6,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::botapi::BotApi;
 use crate::fixtures::{Fixture, calls};
-use crate::harness::{Home, config_for, merged};
+use crate::harness::{Home, config_for, has_all, has_none, merged};
 use crate::model::{Model, Reply};
 
 /// Returns the date in this many hours, as used in names of notes.
@@ -43,11 +42,7 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
     ));
     let results = fixture.results();
     let told = |n: usize| results[n].0.as_str();
-    assert!(
-        told(0).contains("USER.md") && told(0).contains("MEMORY.md"),
-        "{}",
-        told(0)
-    );
+    has_all(&told(0), ["USER.md", "MEMORY.md"]);
     assert_eq!(
         told(5),
         "# Garden\nThe quince stands in the north\nWatered on Monday\n"
@@ -205,12 +200,9 @@ fn day_notes_are_sent_but_not_stored() {
     let (first, again, second) = (said(0, 0), said(1, 0), said(1, 2));
     // The messages, which may be cached, precede the notes.
     assert!(first[0]["cache_control"].is_object(), "{first:?}");
-    assert!(
-        first[1]["text"]
-            .as_str()
-            .unwrap()
-            .contains("```\n- sowed peas\n```"),
-        "{first:?}"
+    has_all(
+        &first[1]["text"].as_str().unwrap(),
+        ["```\n- sowed peas\n```"],
     );
     assert_eq!((first.len(), again.len()), (2, 1));
     assert_eq!(first[0]["text"], again[0]["text"]);
@@ -222,10 +214,7 @@ fn day_notes_are_sent_but_not_stored() {
         second[0]["text"].as_str().unwrap().ends_with("]\nsecond"),
         "{second:?}"
     );
-    assert!(
-        second[1]["text"].as_str().unwrap().contains("sowed beans"),
-        "{second:?}"
-    );
+    has_all(&second[1]["text"].as_str().unwrap(), ["sowed beans"]);
     let marks = model
         .request(1)
         .body
@@ -239,8 +228,7 @@ fn day_notes_are_sent_but_not_stored() {
 
 #[test]
 fn long_memory_is_cut_and_the_rest_is_named() {
-    let model = Model::scripted([Reply::text("Done.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Done.")]));
     let line = "- a fact that is worth a line of its own\n";
     home.write("memory/MEMORY.md", line.repeat(1000));
     home.write(
@@ -392,13 +380,12 @@ fn commands_can_read_notes_but_not_change() {
 #[test]
 fn workspace_files_cannot_replace_user_notes() {
     let remember = json!({ "action": "append", "content": "Prefers metric units" });
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::call("memory", &remember),
         Reply::call("memory", &json!({ "action": "search", "query": "metric" })),
         Reply::text("Done."),
         Reply::text("Hello."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let clone = home.path("").parent().unwrap().join("clone");
     fs::create_dir_all(clone.join("memory")).unwrap();
     fs::write(
@@ -416,11 +403,9 @@ fn workspace_files_cannot_replace_user_notes() {
     let there = clone.to_str().unwrap();
     home.agent(["--workspace", there, "-m", "remember it"])
         .exits(0);
-    assert!(
-        model
-            .request(2)
-            .last("tool")
-            .contains("MEMORY:1: Prefers metric units")
+    has_all(
+        &model.request(2).last("tool"),
+        ["MEMORY:1: Prefers metric units"],
     );
     home.agent(["--workspace", there, "-m", "hi"]).exits(0);
     let system = model.request(3).body["messages"][0]["content"]
@@ -466,10 +451,7 @@ fn embedding_calls_count_in_usage() {
     let run = home.agent(["-m", "find it"]);
     // The answer is the last call.
     let answer = run.exits(6).stdout.clone();
-    assert!(
-        answer.contains("[not searched by meaning: the 5 model calls"),
-        "{answer}"
-    );
+    has_all(&answer, ["[not searched by meaning: the 5 model calls"]);
     assert_eq!(
         host.requests().len(),
         3,
@@ -524,17 +506,13 @@ fn search_finds_only_own_channel_conversations() {
             _ => Reply::text("Noted."),
         }
     });
-    let api = BotApi::start();
-    let home = Home::with(&crate::bot::config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     home.agent(["-s", "garden", "-m", "The heron stands by the gate."])
         .exits(0);
     let run = home.agent(["-s", "later", "-m", "where is the heron at the gate?"]);
     run.exits(0);
-    assert!(
-        run.stdout.contains("cli_garden") && !run.stdout.contains("cli_later"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.stdout, ["cli_garden"]);
+    has_none(&run.stdout, ["cli_later"]);
     // A chat finds its own messages, but not those of the terminal.
     let gateway = crate::bot::start(&home);
     api.text(42, "where is it?");

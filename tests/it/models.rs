@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::bot;
 use crate::botapi::BotApi;
 use crate::botschema;
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_all, merged};
 use crate::model::{Model, Reply};
 
 /// Returns a host with a list of models, which also answers questions.
@@ -26,10 +26,7 @@ fn model_list_shows_and_stores_windows() {
         { "id": "another" },
     ] }));
     let home = Home::with(&model.config());
-    home.agent(["-m", "hi"])
-        .exits(0)
-        .prints("Hello.\n")
-        .is_quiet();
+    home.agent(["-m", "hi"]).answers("Hello.\n").is_quiet();
     assert_eq!(model.asked(), 1, "a question asks for nothing else");
     let run = home.bantam().arg("models").run();
     run.exits(0).is_quiet();
@@ -39,10 +36,7 @@ fn model_list_shows_and_stores_windows() {
     assert_eq!(lines[2], "openai/test-model  8192 tokens, tools");
     assert!(model.request(1).header("authorization").is_some());
     let told = home.bantam().arg("status").run().stdout;
-    assert!(
-        told.contains(": context window 8192 tokens (since 20"),
-        "{told}"
-    );
+    has_all(&told, [": context window 8192 tokens (since 20"]);
 
     // By the name of an entry, for programs.
     let object = home
@@ -69,8 +63,7 @@ fn model_list_shows_and_stores_windows() {
 
 #[test]
 fn a_host_that_refuses_or_is_unknown_is_told() {
-    let model = Model::answering(|_, _| Reply::error(401, "no such key"));
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::answering(|_, _| Reply::error(401, "no such key")));
     home.bantam()
         .arg("models")
         .run()
@@ -207,11 +200,7 @@ fn without_a_configuration_the_models_of_ollama_are_listed() {
             .env("OLLAMA_HOST", host)
             .run();
         models.exits(0);
-        assert!(
-            models.stdout.contains("ollama/qwen3:4b"),
-            "{}",
-            models.stdout
-        );
+        has_all(&models.stdout, ["ollama/qwen3:4b"]);
     }
 }
 
@@ -260,9 +249,11 @@ fn a_host_that_wants_a_key_and_got_none_says_so() {
         run.stderr.clone()
     };
     let said = with(json!({}));
-    assert!(
-        said.contains("hint: the provider requires a key, and none is set: run `bantam onboard`, or set \"api_key\" in its entry of model_list"),
-        "{said}"
+    has_all(
+        &said,
+        [
+            "hint: the provider requires a key, and none is set: run `bantam onboard`, or set \"api_key\" in its entry of model_list",
+        ],
     );
     assert!(with(json!({ "api_key": "k" })).contains("hint: check the key"));
     let own = json!({ "headers": { "Authorization": "Basic eA==" } });

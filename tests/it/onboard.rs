@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, TOKEN};
-use crate::harness::{Bantam, CANARY, Home, Run, Running, walk};
+use crate::harness::{Bantam, CANARY, Home, Run, Running, has_all, walk};
 use crate::model::{Model, Reply};
 
 fn config(home: &Home) -> Value {
@@ -60,15 +60,9 @@ fn script_gets_the_files_and_no_configuration() {
     run.exits(0).is_quiet();
     assert!(!home.path("config.json").exists());
     assert!(run.stdout.contains("built-in demo"), "{}", run.stdout);
-    for file in [
-        "agent/AGENT.md",
-        "agent/HEARTBEAT.md",
-        "agent/SOUL.md",
-        "agent/prompts/summarize.md",
-        "agent/skills/journal/SKILL.md",
-        "memory/USER.md",
-        "memory/MEMORY.md",
-    ] {
+    let files = "agent/AGENT.md agent/HEARTBEAT.md agent/SOUL.md agent/prompts/summarize.md \
+        agent/skills/journal/SKILL.md memory/USER.md memory/MEMORY.md";
+    for file in files.split_whitespace() {
         prints_line(&run, &format!("created  {}", home.path(file).display()));
         assert_eq!(mode(&home.path(file)), 0o600, "{file}");
     }
@@ -179,10 +173,7 @@ fn is_as_it_was(run: &Run) {
         words.contains(&"echo") && words.contains(&"-echonl"),
         "{set}"
     );
-    assert!(
-        set.contains("quit = ^\\;") && set.contains("susp = ^Z;"),
-        "{set}"
-    );
+    has_all(&set, ["quit = ^\\;", "susp = ^Z;"]);
 }
 
 #[test]
@@ -219,20 +210,12 @@ fn a_configuration_without_a_model_is_told_by_all_alike() {
     let home = Home::empty();
     home.config(r#"{"log":{"json":true}}"#);
     let run = home.bantam().args(["onboard", "--yes"]).run();
-    assert!(
-        run.exits(0).stdout.contains("no model is configured"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.exits(0).stdout, ["no model is configured"]);
     home.agent(["-m", "hi"])
         .exits(3)
         .says("no model is configured");
     let status = home.bantam().arg("status").run();
-    assert!(
-        status.stdout.contains("no model is configured"),
-        "{}",
-        status.stdout
-    );
+    has_all(&status.stdout, ["no model is configured"]);
 }
 
 /// Returns every path in `root`, with its content and its time of change.

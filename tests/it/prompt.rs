@@ -55,8 +55,7 @@ fn asked(home: &Home, args: &[&str]) -> Value {
 
 #[test]
 fn a_plain_question_with_all_tools_is_short() {
-    let model = Model::scripted([]);
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::scripted([]));
     let body = asked(&home, &[]);
     let tools = body["tools"].as_array().unwrap().iter();
     let tools: Vec<(&Value, usize)> = tools

@@ -24,8 +24,7 @@ fn the_proxy_of_the_environment_is_used() {
             .env(name, proxy.url())
             .args(["agent", "-m", "hi"])
             .run()
-            .exits(0)
-            .prints("Through.\n");
+            .answers("Through.\n");
         assert_eq!(
             proxy.asked(),
             ["CONNECT model.internal:80 HTTP/1.1"],
@@ -42,11 +41,12 @@ fn proxied_page_comes_from_checked_address() {
     });
     let proxy = Proxy::to(&site);
     let fetched = |url: &'static str| {
-        let model = Model::answering(move |request, _| match request.texts("tool").pop() {
-            None => Reply::call("web_fetch", &json!({ "url": url })),
-            Some(result) => Reply::text(&result),
-        });
-        let home = Home::with(&model.config());
+        let (_model, home) = Home::of(Model::answering(move |request, _| {
+            match request.texts("tool").pop() {
+                None => Reply::call("web_fetch", &json!({ "url": url })),
+                Some(result) => Reply::text(&result),
+            }
+        }));
         home.bantam()
             .env("HTTP_PROXY", proxy.url())
             .args(["agent", "-m", "fetch"])
@@ -71,13 +71,9 @@ fn proxied_page_comes_from_checked_address() {
         proxy.asked(),
         targets.map(|target| format!("CONNECT {target} HTTP/1.1"))
     );
-    for url in [
-        "http://10.0.0.1/",
-        "http://127.1/",
-        "http://169.254.169.254/",
-        "http://[::1]/",
-        "http://localhost/",
-    ] {
+    let urls =
+        "http://10.0.0.1/ http://127.1/ http://169.254.169.254/ http://[::1]/ http://localhost/";
+    for url in urls.split_whitespace() {
         let text = fetched(url);
         assert!(!text.contains("[status"), "{url}: {text}");
     }
@@ -94,8 +90,7 @@ fn socks_proxy_gets_the_hosts_name() {
         .env("ALL_PROXY", proxy.socks_url("socks5h"))
         .args(["agent", "-m", "hi"])
         .run()
-        .exits(0)
-        .prints("Through.\n");
+        .answers("Through.\n");
     assert_eq!(proxy.asked(), ["model.internal:80"]);
 }
 
@@ -103,11 +98,12 @@ fn socks_proxy_gets_the_hosts_name() {
 fn socks_proxy_gets_the_judged_address_of_a_page() {
     let site = Model::answering(|_, _| Reply::html(200, "<p>Through."));
     let proxy = Proxy::socks_to(&site);
-    let model = Model::answering(move |request, _| match request.texts("tool").pop() {
-        None => Reply::call("web_fetch", &json!({ "url": "http://93.184.216.34/" })),
-        Some(result) => Reply::text(&result),
-    });
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::answering(move |request, _| {
+        match request.texts("tool").pop() {
+            None => Reply::call("web_fetch", &json!({ "url": "http://93.184.216.34/" })),
+            Some(result) => Reply::text(&result),
+        }
+    }));
     let run = home
         .bantam()
         .env("HTTP_PROXY", proxy.socks_url("socks5h"))
@@ -131,8 +127,7 @@ fn a_models_own_proxy_wins() {
         .env("HTTP_PROXY", "http://127.0.0.1:9")
         .args(["agent", "-m", "hi"])
         .run()
-        .exits(0)
-        .prints("Through.\n");
+        .answers("Through.\n");
     assert_eq!(proxy.asked().len(), 1);
 }
 
@@ -178,7 +173,7 @@ fn azure_has_its_own_header_and_the_deployment_in_the_address() {
     let base = model.base().replace("/v1", "");
     let extra = json!({ "model_list": [ { "model": "azure/my-gpt", "api_base": base } ] });
     let home = Home::with(&merged(model.config(), &extra));
-    home.agent(["-m", "hi"]).exits(0).prints("Hello.\n");
+    home.agent(["-m", "hi"]).answers("Hello.\n");
     let request = model.request(0);
     assert_eq!(
         request.path,

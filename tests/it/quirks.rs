@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home};
+use crate::harness::{CANARY, Home, has_none};
 use crate::model::{Model, Reply, Request};
 use crate::pdf::pdf;
 
@@ -44,18 +44,10 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
         ),
     ]);
     let home = Home::with(&model.config());
-    home.agent(["-m", "hi"])
-        .exits(0)
-        .prints("Here.\n")
-        .is_quiet();
+    home.agent(["-m", "hi"]).answers("Here.\n").is_quiet();
     assert_eq!(model.requests().len(), 3, "two refusals, and an answer");
-    home.agent(["-m", "hi"])
-        .exits(0)
-        .prints("Here.\n")
-        .is_quiet();
-    home.agent(["--no-session", "-m", "hi"])
-        .exits(0)
-        .prints("Here.\n");
+    home.agent(["-m", "hi"]).answers("Here.\n").is_quiet();
+    home.agent(["--no-session", "-m", "hi"]).answers("Here.\n");
     assert_eq!(model.requests().len(), 5, "none any more");
     let body = model.request(3).body;
     assert_eq!(
@@ -143,14 +135,13 @@ fn has_image(request: &Request) -> bool {
 
 #[test]
 fn model_without_images_is_asked_without_them() {
-    let model = Model::answering(move |request, _| {
+    let (model, home) = Home::of(Model::answering(move |request, _| {
         if has_image(request) {
             Reply::error(404, "No endpoints found that support image input")
         } else {
             Reply::text("Seen.")
         }
-    });
-    let home = Home::with(&model.config());
+    }));
     let pixel = home.write("pixel.gif", GIF);
     let look = || {
         home.bantam()
@@ -158,10 +149,7 @@ fn model_without_images_is_asked_without_them() {
             .arg(&pixel)
             .run()
     };
-    look()
-        .exits(0)
-        .prints("Seen.\n")
-        .says("does not support images");
+    look().answers("Seen.\n").says("does not support images");
     assert_eq!(model.requests().len(), 2);
     let asked = model.request(1).last("user");
     assert!(asked.contains("left out"), "{asked}");
@@ -275,11 +263,9 @@ fn change_is_made_once_and_keeps_the_users_message() {
             None => Reply::text("Yes."),
         });
         let home = Home::with(&model.config());
-        home.agent(["-m", "my name is Zora"])
-            .exits(0)
-            .prints("Yes.\n");
+        home.agent(["-m", "my name is Zora"]).answers("Yes.\n");
         for question in ["who am I?", "and now?"] {
-            home.agent(["-m", question]).exits(0).prints("Yes.\n");
+            home.agent(["-m", question]).answers("Yes.\n");
         }
         assert_eq!(refused.load(Ordering::SeqCst), 1, "{what}");
         let said = model.requests().pop().unwrap().texts("user").join(" ");
@@ -336,7 +322,7 @@ fn rule_about_earlier_replies_is_learned_once() {
         for question in ["one", "two", "three"] {
             let mut run = home.bantam().args(["agent", "-s", "x", "-m", question]);
             run = run.arg("-a").arg(&sound);
-            run.run().exits(0).prints("Listed.\n");
+            run.run().answers("Listed.\n");
         }
         assert_eq!(refused.load(Ordering::SeqCst), 1, "{what}");
     }
@@ -371,7 +357,7 @@ fn demanded_signature_is_sent_by_the_next_run() {
     });
     let home = Home::with(&model.config());
     for question in ["my name is Zora", "who am I?"] {
-        home.agent(["-m", question]).exits(0).prints("Yes.\n");
+        home.agent(["-m", question]).answers("Yes.\n");
     }
     assert_eq!(refused.load(Ordering::SeqCst), 1);
     let said = model.requests().pop().unwrap().texts("user").join(" ");
@@ -403,17 +389,11 @@ fn stale_thoughts_are_left_out_of_one_request() {
         }
     });
     let home = Home::with(&model.config());
-    home.agent(["-m", "my name is Zora"])
-        .exits(0)
-        .prints("Yes.\n");
-    home.agent(["-m", "who am I?"]).exits(0).prints("Yes.\n");
+    home.agent(["-m", "my name is Zora"]).answers("Yes.\n");
+    home.agent(["-m", "who am I?"]).answers("Yes.\n");
     let last = model.requests().pop().unwrap();
     assert!(last.texts("user").join(" ").contains("Zora"));
-    assert!(
-        !last.body["messages"]
-            .to_string()
-            .contains("reasoning_details")
-    );
+    has_none(&last.body["messages"].to_string(), ["reasoning_details"]);
 }
 
 /// Ends of a question that a host answers with this status and these words: the exit code.
@@ -434,11 +414,10 @@ const ENDS: [(u16, &str, i32); 7] = [
 #[test]
 fn refusal_ends_with_the_hosts_words_and_no_second_request() {
     for (status, says, code) in ENDS {
-        let model = Model::answering(move |_, _| match status {
+        let (model, home) = Home::of(Model::answering(move |_, _| match status {
             413 => Reply::html(status, says),
             _ => Reply::error(status, says),
-        });
-        let home = Home::with(&model.config());
+        }));
         let run = home.agent(["-m", "hi"]);
         run.exits(code)
             .says(if status == 413 { "too large" } else { says });
@@ -460,8 +439,7 @@ const NO_CHANGE: [(u16, &str, i32); 7] = [
 #[test]
 fn refusal_that_changes_no_request_is_met_once_and_teaches_nothing() {
     for (status, says, code) in NO_CHANGE {
-        let model = Model::answering(move |_, _| Reply::error(status, says));
-        let home = Home::with(&model.config());
+        let (model, home) = Home::of(Model::answering(move |_, _| Reply::error(status, says)));
         home.agent(["-m", "hi"]).exits(code).says(says);
         assert_eq!(model.asked(), 1, "{says}");
         assert!(!home.path("state/hosts.json").exists(), "{says}");
@@ -501,7 +479,7 @@ fn refused_sample_is_read_or_asked_for_again() {
             "the answer" => ("I need no tool for that.\n", 1),
             _ => ("Without.\n", 2),
         };
-        home.agent(["-m", "hi"]).exits(0).prints(printed);
+        home.agent(["-m", "hi"]).answers(printed);
         assert_eq!(model.asked(), asked, "{sample}");
         home.agent(["-m", "and now?"]).exits(0);
         let said = model.requests().pop().unwrap().texts("user").join(" ");
@@ -524,7 +502,7 @@ fn host_that_takes_no_files_gets_their_text() {
     for asked in [2, 3] {
         let run = home.bantam();
         let run = run.args(["agent", "--new", "-m", "what is this?", "-a"]);
-        run.arg(&file).run().exits(0).prints("Read.\n");
+        run.arg(&file).run().answers("Read.\n");
         assert_eq!(model.asked(), asked);
     }
 }
@@ -588,21 +566,14 @@ fn default_model_is_found_remembered_and_replaced() {
     home.agent(["--dry-run", "-m", "hi"]).exits(0);
     assert_eq!(model.requests().len(), 0, "a choice asks nobody");
     for _ in 0..2 {
-        home.agent(["-m", "hi"])
-            .exits(0)
-            .prints("gpt-5-mini\n")
-            .is_quiet();
+        home.agent(["-m", "hi"]).answers("gpt-5-mini\n").is_quiet();
     }
     assert_eq!(model.requests().len(), 3, "the list is asked for once");
     now.store(1, Ordering::SeqCst);
     home.agent(["-m", "hi"])
-        .exits(0)
-        .prints("gpt-6-mini\n")
+        .answers("gpt-6-mini\n")
         .says("gpt-5-mini is no longer available; using openai/gpt-6-mini");
-    home.agent(["-m", "hi"])
-        .exits(0)
-        .prints("gpt-6-mini\n")
-        .is_quiet();
+    home.agent(["-m", "hi"]).answers("gpt-6-mini\n").is_quiet();
     // A model chosen by the user is never replaced.
     home.agent(["--model", "openai/gpt-5-mini", "-m", "hi"])
         .exits(3);
@@ -651,7 +622,7 @@ fn each_vendors_variable_is_enough_for_the_first_question() {
             let ask = home.bantam().env(variable, CANARY);
             let run = ask.args(["agent", "-m", "hi"]).run();
             match wanted {
-                Some(id) => run.exits(0).prints(&format!("{id}\n")).is_quiet(),
+                Some(id) => run.answers(&format!("{id}\n")).is_quiet(),
                 // Its models have names chosen by the user.
                 None => run.exits(3).fails_with_a_hint(),
             };

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Home, Running, merged};
+use crate::harness::{Home, Running, has_all, has_none, merged};
 use crate::model::{Model, Reply};
 
 /// Runs `bantam agent ARGS...` at a terminal until it asks for the first line.
@@ -16,11 +16,10 @@ fn conversation<'h, const N: usize>(home: &'h Home, args: [&str; N]) -> Running<
 
 #[test]
 fn ctrl_c_ends_only_the_turn() {
-    let model = Model::scripted([
+    let (_model, home) = Home::of(Model::scripted([
         Reply::text("Once upon a time there was").held_after(3),
         Reply::text("Yes."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let mut talk = conversation(&home, []);
     talk.types("tell me\n");
     talk.wait_for_stdout("Once upon a");
@@ -35,8 +34,7 @@ fn ctrl_c_ends_only_the_turn() {
 
 #[test]
 fn ctrl_c_at_prompt_clears_the_line() {
-    let model = Model::scripted([Reply::text("Here.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Here.")]));
     let mut talk = conversation(&home, []);
     talk.types("never mind\x03");
     talk.wait_for_next_stdout("never mind");
@@ -151,8 +149,7 @@ fn another_model_goes_on_with_the_conversation() {
 
 #[test]
 fn help_usage_and_mistyped_commands_are_answered_without_the_model() {
-    let model = Model::scripted([Reply::text("Four.")]);
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::scripted([Reply::text("Four.")]));
     let mut talk = conversation(&home, []);
     talk.types("/help\n");
     talk.wait_for_stdout("/model [NAME]");
@@ -174,8 +171,7 @@ fn help_usage_and_mistyped_commands_are_answered_without_the_model() {
 
 #[test]
 fn pasted_and_continued_lines_are_one_message() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("One."), Reply::text("Two.")]));
     let mut talk = conversation(&home, []);
     talk.types("\x1b[200~fn f() {\n    grüße(世界) \\\n\n}\n\x1b[201~\r");
     talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
@@ -213,8 +209,7 @@ fn an_answer_is_asked_for_again_and_taken_back() {
         Reply::text("Four."),
     ];
     for args in [&["-q"][..], &["-q", "--no-session"]] {
-        let model = Model::scripted(replies.clone());
-        let home = Home::with(&model.config());
+        let (model, home) = Home::of(Model::scripted(replies.clone()));
         let mut talk = home
             .bantam()
             .arg("agent")
@@ -260,8 +255,7 @@ fn an_answer_is_asked_for_again_and_taken_back() {
 
 #[test]
 fn files_go_with_a_message_that_names_them() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("One."), Reply::text("Two.")]));
     let (one, two) = (
         home.write("one.txt", "basil\n"),
         home.write("two.txt", "mint\n"),
@@ -290,16 +284,12 @@ fn files_go_with_a_message_that_names_them() {
     talk.types("/quit\r");
     talk.finish().exits(0);
     let asked = model.request(0).last("user");
-    assert!(
-        asked.contains("one.txt]\n```\nbasil\n```") && asked.contains("two.txt]\n```\nmint\n```"),
-        "{asked}"
+    has_all(
+        &asked,
+        ["one.txt]\n```\nbasil\n```", "two.txt]\n```\nmint\n```"],
     );
     assert!(asked.contains(", @nobody\n"), "{asked}");
-    assert!(
-        !model.request(1).last("user").contains("```\nmint"),
-        "{}",
-        model.request(1).body
-    );
+    has_none(&model.request(1).last("user"), ["```\nmint"]);
 }
 
 /// The author of pasted text must not choose files, so no part of a paste answers the question.
@@ -313,8 +303,7 @@ fn pasted_text_attaches_no_file() {
             "\u{1b}[200~read\u{1b}[201~ @SECRET please\ry\ryes\r",
         ),
     ] {
-        let model = Model::answering(|_, _| Reply::text("Fine."));
-        let home = Home::with(&model.config());
+        let (model, home) = Home::of(Model::answering(|_, _| Reply::text("Fine.")));
         let secret = home.write("secret.txt", "basil\n").display().to_string();
         let mut talk = home
             .bantam()
@@ -331,19 +320,14 @@ fn pasted_text_attaches_no_file() {
         talk.wait_for_stdout("Fine.");
         talk.types("\u{15}/quit\n");
         talk.finish().exits(0);
-        assert!(
-            !model.request(0).body.to_string().contains("basil"),
-            "{}",
-            model.request(0).body
-        );
+        has_none(&model.request(0).body.to_string(), ["basil"]);
     }
 }
 
 /// Pasted text is recalled by the up arrow like typed text.
 #[test]
 fn history_line_asks_before_attaching_file() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("One."), Reply::text("Two.")]));
     let secret = home.write("secret.txt", "basil\n").display().to_string();
     let mut talk = conversation(&home, []);
     talk.types(&format!("\u{1b}[200~read @{secret}\u{1b}[201~\r"));
@@ -363,8 +347,7 @@ fn history_line_asks_before_attaching_file() {
 
 #[test]
 fn skills_are_run_by_name() {
-    let model = Model::scripted([Reply::text("One.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("One.")]));
     home.write(
         "agent/skills/write-news/SKILL.md",
         "---\ndescription: News.\n---\nWrite three lines.\n",
@@ -389,8 +372,7 @@ fn skills_are_run_by_name() {
 
 #[test]
 fn a_dumb_terminal_reads_plain_lines() {
-    let model = Model::scripted([Reply::text("One.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("One.")]));
     let mut talk = home
         .bantam()
         .arg("agent")

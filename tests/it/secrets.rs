@@ -5,13 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::json;
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_all, merged};
 use crate::model::{Model, Reply, call, written_call};
 
 #[test]
 fn key_is_only_in_config_and_request() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Hello.")]));
     home.agent(["-v", "--json", "-m", "hi"]).exits(0);
     assert_eq!(
         model.request(0).header("authorization"),
@@ -107,10 +106,7 @@ fn a_key_the_model_says_aloud_is_found_by_the_harness() {
         home.bantam().arg("--version").run();
     }));
     let message = *found.unwrap_err().downcast::<String>().unwrap();
-    assert!(
-        message.contains("the API key is in") && message.contains("leak.txt"),
-        "{message}"
-    );
+    has_all(&message, ["the API key is in", "leak.txt"]);
 }
 
 /// The harness looks for the key in both streams and in every file of the home, and the model's server in each request.
@@ -122,7 +118,7 @@ fn model_written_key_is_removed_from_reply() {
         let arguments = format!(r#"{{"path":"{id}.txt","content":"{content}"}}"#);
         written_call(id, "write_file", &arguments)
     };
-    let model = Model::scripted([
+    let (_model, home) = Home::of(Model::scripted([
         Reply::calls([
             write("a", CANARY),
             write("b", &escaped),
@@ -143,8 +139,7 @@ fn model_written_key_is_removed_from_reply() {
         // Each event has eight characters.
         Reply::text(&format!("A {CANARY}, and {CANARY}{CANARY}")),
         Reply::text(&format!("Before it: {}", &CANARY[..9])),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let mark = "[secret removed]";
     let first = home.agent(["-v", "--events", "-m", "say it"]);
     first.exits(0);
@@ -153,15 +148,10 @@ fn model_written_key_is_removed_from_reply() {
         .iter()
         .filter_map(|event| event["delta"].as_str().or(event["text"].as_str()))
         .collect();
-    assert!(
-        words.contains(&format!("A {mark}, and {mark}{mark}")),
-        "{words}"
-    );
+    has_all(&words, [&format!("A {mark}, and {mark}{mark}")]);
     // A word that only begins like the key is whole.
     let second = home.agent(["-m", "and now?"]);
-    second
-        .exits(0)
-        .prints(&format!("Before it: {}\n", &CANARY[..9]));
+    second.answers(&format!("Before it: {}\n", &CANARY[..9]));
     let jobs = std::fs::read_to_string(home.path("cron/jobs.json")).unwrap();
     assert!(jobs.contains(mark), "{jobs}");
 }
@@ -195,9 +185,7 @@ fn model_input_has_no_api_key() {
         Reply::text("Nothing."),
     ]);
     let home = Home::with(&merged(model.config(), &json!({})));
-    home.agent(["-m", "what is the key?"])
-        .exits(0)
-        .prints("Nothing.\n");
+    home.agent(["-m", "what is the key?"]).answers("Nothing.\n");
 }
 
 #[test]
@@ -215,13 +203,8 @@ fn printed_key_is_removed_from_output() {
         &json!({ "tools": { "exec": { "sandbox": "off" } } }),
     ));
     home.agent(["-v", "-m", "what is the key?"])
-        .exits(0)
-        .prints("I saw nothing.\n");
-    assert!(
-        model.request(1).last("tool").contains("it says:"),
-        "{}",
-        model.request(1).last("tool")
-    );
+        .answers("I saw nothing.\n");
+    has_all(&model.request(1).last("tool"), ["it says:"]);
 }
 
 #[test]
@@ -229,8 +212,7 @@ fn agent_process_is_closed_to_same_user() {
     use std::os::unix::fs::{MetadataExt, chown};
     use std::os::unix::process::CommandExt;
 
-    let model = Model::scripted([Reply::text("Later.").held()]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([Reply::text("Later.").held()]));
     let root = home.path("");
     let mut command = std::process::Command::new(crate::program::program());
     command
@@ -270,7 +252,7 @@ fn named_secret_is_redacted_and_survives_edits() {
         Reply::call("edit_file", &args)
     };
     let mark = "DB_PASSWORD=[secret removed]";
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::call("read_file", &json!({ "path": ".env" })),
         Reply::call("exec", &json!({ "command": "cat .env; echo a line" })),
         edit("DEBUG=0\n", &format!("DEBUG=1\n{mark}\n")),
@@ -289,8 +271,7 @@ fn named_secret_is_redacted_and_survives_edits() {
         ),
         edit("DEBUG=0", "DEBUG=1"),
         Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     home.write("workspace/.env", env);
     home.agent(["-v", "-m", "turn debugging on"]).exits(0);
     for request in [1, 2] {
@@ -318,11 +299,10 @@ fn named_secret_is_redacted_and_survives_edits() {
 #[test]
 fn the_endpoints_token_from_a_file_is_struck_from_results() {
     let token = "obviously-a-fake-word";
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::call("read_file", &json!({ "path": "note.txt" })),
         Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let file = home.write("token", format!("{token}\n"));
     let http = json!({ "enabled": true, "listen": "127.0.0.1:0", "token": format!("file:{}", file.display()) });
     home.config(&merged(model.config(), &json!({ "channels": { "http": http } })).to_string());
@@ -365,11 +345,10 @@ fn user_written_value_is_not_redacted() {
 #[test]
 fn nul_does_not_defeat_redaction_or_fences() {
     let command = format!("printf '{}\\0{}\n'", &CANARY[..12], &CANARY[12..]);
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::call("exec", &json!({ "command": command })),
         Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     home.agent(["-m", "go"]).exits(0);
     let told = model.request(1).last("tool");
     assert!(!told.contains(CANARY) && !told.contains('\0'), "{told:?}");

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
-use crate::harness::Home;
+use crate::harness::{Home, has_all};
 
 /// Returns the words of a unit's line, without quotes and escapes of percent signs.
 fn words(value: &str) -> Vec<String> {
@@ -66,15 +66,9 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
     }
     assert!((4..60).contains(&one("TimeoutStopSec").parse::<u64>().unwrap()));
     // Keys that would disable the sandbox.
-    for key in [
-        "RestrictNamespaces",
-        "ProtectProc",
-        "ProcSubset",
-        "ProtectKernelTunables",
-        "ProtectKernelLogs",
-        "ProtectClock",
-        "ProtectHostname",
-    ] {
+    let keys = "RestrictNamespaces ProtectProc ProcSubset ProtectKernelTunables ProtectKernelLogs \
+        ProtectClock ProtectHostname";
+    for key in keys.split_whitespace() {
         assert_eq!(values(&unit, key), [""; 0], "{key}");
     }
 
@@ -138,11 +132,7 @@ fn unit_is_installed_and_uninstalled() {
     // A newer unit replaces an older one.
     for _ in 0..2 {
         let run = service("--install");
-        assert!(
-            run.exits(0).stdout.contains("bantam status"),
-            "{}",
-            run.stdout
-        );
+        has_all(&run.exits(0).stdout, ["bantam status"]);
         assert!(fs::read_to_string(&unit).unwrap().contains("ExecStart="));
         let enable = "systemctl enable --now bantam.service";
         assert_eq!(logged(), [reload, reload, enable]);
@@ -156,11 +146,7 @@ fn unit_is_installed_and_uninstalled() {
     for flag in ["--install", "--uninstall"] {
         service(flag).exits(1).fails_with_a_hint();
     }
-    assert!(
-        fs::read_to_string(&unit)
-            .unwrap()
-            .contains("something else")
-    );
+    has_all(&fs::read_to_string(&unit).unwrap(), ["something else"]);
     fs::remove_file(&unit).unwrap();
 
     // Nothing is written if the unit cannot run.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 
-use crate::harness::{Home, until};
+use crate::harness::{Home, has_all, has_none, until};
 use crate::model::{Model, Reply, Request, USAGE, call};
 
 const TEA: &str =
@@ -44,20 +44,12 @@ fn skill_is_listed_and_read_on_demand() {
         "agent/skills/house/SKILL.md",
         "---\ndescription: Rules.\nalways: true\n---\nShoes off.\n",
     );
-    home.agent(["-m", "tea, please"]).exits(0).prints("Done.\n");
+    home.agent(["-m", "tea, please"]).answers("Done.\n");
     let system = model.request(0).last("system");
-    assert!(
-        system.contains("[SKILLS]") && system.contains("- tea: Makes tea. 茶"),
-        "{system}"
-    );
-    assert!(
-        system.contains("Shoes off.") && !system.contains("Boil water"),
-        "{system}"
-    );
-    assert!(
-        !system.contains("Hush") && !system.contains("Far."),
-        "{system}"
-    );
+    has_all(&system, ["[SKILLS]", "- tea: Makes tea. 茶"]);
+    has_all(&system, ["Shoes off."]);
+    has_none(&system, ["Boil water"]);
+    has_none(&system, ["Hush", "Far."]);
     let told = model.request(1).last("tool");
     let folder = home.path("agent/skills/tea").display().to_string();
     assert!(
@@ -90,10 +82,8 @@ fn skill_script_is_executable_but_read_only() {
     home.write("agent/skills/tea/scripts/steep.sh", "echo steeped\n");
     home.agent(["-m", "tea"]).exits(0);
     let told = model.request(1).texts("tool");
-    assert!(
-        told[0].contains("steeped") && told[1].contains("[exit code"),
-        "{told:?}"
-    );
+    has_all(&told[0], ["steeped"]);
+    has_all(&told[1], ["[exit code"]);
     assert_eq!(
         fs::read_to_string(home.path("agent/skills/tea/scripts/steep.sh")).unwrap(),
         "echo steeped\n"
@@ -106,17 +96,9 @@ fn the_user_calls_for_a_skill_by_name() {
     let home = with_tea(&model);
     home.agent(["-m", "/tea two cups"]).exits(0);
     let said = model.request(0).last("user");
-    assert!(
-        said.contains("Boil water") && said.contains("two cups"),
-        "{said}"
-    );
+    has_all(&said, ["Boil water", "two cups"]);
     home.agent(["-m", "/etc/hosts says what?"]).exits(0);
-    assert!(
-        model
-            .request(1)
-            .last("user")
-            .contains("/etc/hosts says what?")
-    );
+    has_all(&model.request(1).last("user"), ["/etc/hosts says what?"]);
 }
 
 /// Returns the task of a subagent's request.
@@ -157,12 +139,7 @@ fn subagents_work_side_by_side_in_contexts_of_their_own() {
     assert_eq!(told["usage"]["total_tokens"], 4 * USAGE.2);
     let requests = model.requests();
     for request in requests.iter().filter(|request| task_of(request).is_some()) {
-        assert!(
-            !request
-                .body
-                .to_string()
-                .contains("a secret of this conversation")
-        );
+        has_none(&request.body.to_string(), ["a secret of this conversation"]);
         for name in ["subagent", "message", "cron"] {
             assert!(
                 !request.tools().contains(&name),
@@ -216,11 +193,7 @@ fn a_subagent_uses_tools_and_has_none_below_it() {
     let home = with_tea(&model);
     let run = home.agent(["-m", "go"]);
     run.exits(0);
-    assert!(
-        run.stdout.contains("created moon.txt") && run.stdout.contains("no tool named"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.stdout, ["created moon.txt", "no tool named"]);
     assert_eq!(
         fs::read(home.path("workspace/moon.txt")).unwrap(),
         b"grey\n"
@@ -234,7 +207,7 @@ fn a_subagent_uses_tools_and_has_none_below_it() {
 
 #[test]
 fn subagents_side_by_side_share_what_is_left_of_the_budget() {
-    let model = Model::answering(|request, _| match task_of(request) {
+    let (model, home) = Home::of(Model::answering(|request, _| match task_of(request) {
         Some(_) => Reply::call(
             "list_dir",
             &json!({ "path": ".", "depth": request.messages().len() }),
@@ -244,8 +217,7 @@ fn subagents_side_by_side_share_what_is_left_of_the_budget() {
             ["a", "b", "c", "d"].map(|id| call(id, "subagent", &json!({ "task": id }))),
         )
         .counted(4000, 0),
-    });
-    let home = Home::with(&model.config());
+    }));
     home.agent(["-m", "go", "--budget-tokens", "37000"])
         .exits(6)
         .fails_with_a_hint();
@@ -279,17 +251,9 @@ fn skills_are_installed_listed_shown_and_removed() {
     assert_eq!(mode & 0o777, 0o700);
     let list = bantam(&["list"]);
     // The built-in skills still exist.
-    assert!(
-        list.exits(0).stdout.contains("tea") && list.stdout.contains("journal"),
-        "{}",
-        list.stdout
-    );
-    assert!(
-        bantam(&["show", "tea"])
-            .exits(0)
-            .stdout
-            .contains("Boil water")
-    );
+    has_all(&list.exits(0).stdout, ["tea"]);
+    has_all(&list.stdout, ["journal"]);
+    has_all(&bantam(&["show", "tea"]).exits(0).stdout, ["Boil water"]);
     bantam(&["install", "-y", &from])
         .exits(1)
         .fails_with_a_hint();

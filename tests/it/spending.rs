@@ -108,16 +108,7 @@ fn endless_job_is_stopped_and_reported_once() {
     api.chat(OWNER);
     let home = Home::with(&config(&model, &api));
     home.bantam()
-        .args([
-            "cron",
-            "add",
-            "-m",
-            "go",
-            "--at",
-            "+1s",
-            "--to",
-            "telegram:42",
-        ])
+        .args("cron add -m go --at +1s --to telegram:42".split(' '))
         .run()
         .exits(0);
     let gateway = start(&home);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, config_for, merged};
+use crate::harness::{CANARY, Home, config_for, has_all, merged};
 
 #[test]
 fn status_without_setup_creates_no_files() {
@@ -44,10 +44,7 @@ fn settings_are_shown_with_their_sources_and_without_secrets() {
             "{line:?} is missing: {page}"
         );
     }
-    assert!(
-        page.contains("warning    ") && page.contains("max_tokns"),
-        "{page}"
-    );
+    has_all(&page, ["warning    ", "max_tokns"]);
     let page = show(&["config", "get"]);
     for (setting, value, source) in [
         ("agents.defaults.max_retries", "2", "config.json"),
@@ -108,11 +105,7 @@ fn a_missing_key_is_told_with_the_line_that_mends_it() {
     );
     let run = home.bantam().arg("status").run();
     run.exits(0);
-    assert!(
-        run.stdout.contains("none: ") && run.stdout.contains("export DEEPSEEK_API_KEY="),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.stdout, ["none: ", "export DEEPSEEK_API_KEY="]);
     let object = home.bantam().args(["status", "--json"]).run().json();
     assert_eq!(object["model"], Value::Null);
     assert_eq!(object["error"]["kind"], "config");
@@ -124,11 +117,7 @@ fn status_with_broken_config_exits_3() {
     home.config("{ \"agents\": nope }");
     let run = home.bantam().arg("status").run();
     run.exits(3).fails_with_a_hint().says("line 1");
-    assert!(
-        run.stdout.contains("home ") && run.stdout.contains("sessions "),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.stdout, ["home ", "sessions "]);
     let run = home.bantam().args(["status", "--json"]).run();
     run.exits(3);
     assert_eq!(

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::bot::ends;
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::botschema;
-use crate::harness::{Home, Running, merged, until};
+use crate::harness::{Home, Running, has_all, has_none, merged, until};
 use crate::model::{Model, Reply, Request, call};
 
 /// The two allowed users.
@@ -28,6 +28,12 @@ fn config(model: &Model, api: &BotApi) -> Value {
     }
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, OTHER], "api_base": api.base() });
     merged(model.config(), &json!({ "channels": { "telegram": bot } }))
+}
+
+fn home(model: &Model) -> (BotApi, Home) {
+    let api = BotApi::start();
+    let home = Home::with(&config(model, &api));
+    (api, home)
 }
 
 fn start(home: &Home) -> Running<'_> {
@@ -86,8 +92,7 @@ fn a_message_is_in_the_chat_before_the_answer() {
         ]),
         _ => Reply::text("The answer.").held(),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "do something long");
     assert_eq!(
@@ -109,23 +114,14 @@ fn a_message_is_in_the_chat_before_the_answer() {
 fn message_tool_needs_a_bot() {
     let (model, api) = (Model::never_asked(), BotApi::start());
     let home = Home::with(&config(&model, &api));
-    assert!(
-        home.bantam()
-            .arg("tools")
-            .run()
-            .exits(0)
-            .stdout
-            .contains("\nmessage ")
+    has_all(
+        &home.bantam().arg("tools").run().exits(0).stdout,
+        ["\nmessage "],
     );
     home.config(&model.config().to_string());
-    assert!(
-        !home
-            .bantam()
-            .arg("tools")
-            .run()
-            .exits(0)
-            .stdout
-            .contains("\nmessage ")
+    has_none(
+        &home.bantam().arg("tools").run().exits(0).stdout,
+        ["\nmessage "],
     );
 }
 
@@ -154,11 +150,7 @@ fn message_tool_reaches_only_known_chats() {
     home.write(&format!("sessions/telegram_{group}.jsonl"), "");
     // From the command line, without a gateway: the command delivers it.
     let run = home.agent(["-m", "tell them"]);
-    assert!(
-        run.exits(0).stdout.contains("sending to telegram:42"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.exits(0).stdout, ["sending to telegram:42"]);
     assert_eq!(api.texts(OTHER), ["To you."]);
     assert_eq!(api.texts(OWNER), ["To whom it may concern."]);
     let mut sent: Vec<_> = api
@@ -180,35 +172,20 @@ fn message_tool_reaches_only_known_chats() {
         told[..5].iter().all(|told| told.contains("unknown chat")),
         "{told:?}"
     );
-    assert!(
-        told[5].contains("telegram") && told[6].contains("empty"),
-        "{told:?}"
-    );
+    has_all(&told[5], ["telegram"]);
+    has_all(&told[6], ["empty"]);
     let noted = &notes(&home, "telegram_43")[0];
-    assert!(
-        noted.contains("another conversation, cli:default") && noted.contains("To you."),
-        "{noted}"
-    );
+    has_all(&noted, ["another conversation, cli:default", "To you."]);
     botschema::check(&api);
 }
 
 #[test]
 fn a_job_writes_to_where_its_answer_goes() {
     let model = sending([json!({ "content": "I am at it." })]);
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     home.bantam()
-        .args([
-            "cron",
-            "add",
-            "-m",
-            "report",
-            "--at",
-            "+1s",
-            "--to",
-            "telegram:43",
-        ])
+        .args("cron add -m report --at +1s --to telegram:43".split(' '))
         .run()
         .exits(0);
     let texts = api.wait_for_texts(OTHER, 2);
@@ -236,8 +213,7 @@ fn files_go_out_whole_as_what_they_are() {
         json!({ "content": "x", "file": "empty" }),
         json!({ "content": "x", "file": "huge" }),
     ]);
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     home.write("workspace/out/large.bin", &large);
     home.write("workspace/a \"b\"\n.png", png(80, 60));
     home.write("workspace/wide.png", png(6000, 6000));
@@ -322,8 +298,7 @@ fn a_picture_of_the_model_is_kept_shown_and_sent() {
             said if said.contains("draw") => drawn(text, &all),
             _ => Reply::text("Seen."),
         });
-        let api = BotApi::start();
-        let home = Home::with(&config(&model, &api));
+        let (api, home) = home(&model);
         let lines = |run: &str| -> Vec<String> {
             let paths = run.split("[picture: ").skip(1);
             paths
@@ -360,8 +335,7 @@ fn a_picture_of_the_model_is_kept_shown_and_sent() {
 #[test]
 fn a_file_outlives_the_program_and_the_network() {
     let model = sending([json!({ "content": "here", "file": "notes.txt" })]);
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     home.write("workspace/notes.txt", "some notes\n");
     api.fault("sendDocument", Fault::TooMany(1));
     api.fault("sendDocument", Fault::Page(502));
@@ -397,11 +371,9 @@ fn a_file_outlives_the_program_and_the_network() {
 #[test]
 fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
     let model = Model::answering(|_, n| Reply::text(&format!("**Answer** {n}.")));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     home.agent(["--to", "telegram:42", "-m", "hi"])
-        .exits(0)
-        .prints("**Answer** 0.\n")
+        .answers("**Answer** 0.\n")
         .is_quiet();
     let object = home
         .agent(["--to", "telegram:43", "--no-session", "--json", "-m", "hi"])
@@ -416,7 +388,7 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
         .args(["agent", "-t", "summarize", "--to", "telegram:42", "-q"])
         .stdin("a text")
         .run();
-    run.exits(0).prints("**Answer** 2.\n").is_quiet();
+    run.answers("**Answer** 2.\n").is_quiet();
     assert_eq!(
         (api.texts(OWNER), api.texts(OTHER)),
         (
@@ -426,8 +398,7 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
     );
     let gateway = start(&home);
     home.agent(["--to", "telegram:42", "-m", "hi"])
-        .exits(0)
-        .prints("**Answer** 3.\n")
+        .answers("**Answer** 3.\n")
         .is_quiet();
     assert_eq!(api.texts(OWNER)[2..], ["Answer 3."]);
     api.text(OWNER, "yes, do it");
@@ -437,10 +408,7 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
     for n in [0, 2, 3] {
         assert!(asked.contains(&format!("**Answer** {n}.")), "{n}: {asked}");
     }
-    assert!(
-        asked.contains("The answer to a question on the command line"),
-        "{asked}"
-    );
+    has_all(&asked, ["The answer to a question on the command line"]);
     assert_eq!(notes(&home, "telegram_43").len(), 1);
     botschema::check(&api);
 }
@@ -452,8 +420,7 @@ fn an_answer_that_fails_or_is_refused_is_not_delivered() {
         Reply::text("To nobody."),
         Reply::text("To you."),
     ]);
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     home.agent(["--to", "telegram:42", "-m", "hi"]).exits(4);
     api.block(OWNER);
     let run = home.agent(["--to", "telegram:42", "-m", "hi"]);

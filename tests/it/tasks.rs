@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::bot::{ends, start};
 use crate::botapi::{BotApi, Fault, TOKEN};
-use crate::harness::{Home, merged, until};
+use crate::harness::{Home, has_all, merged, until};
 use crate::model::{Call, Model, Reply, Request, USAGE, call};
 use crate::stored::sent_items;
 
@@ -17,6 +17,12 @@ fn config(model: &Model, api: &BotApi) -> Value {
     let bot =
         json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
     merged(model.config(), &json!({ "channels": { "telegram": bot } }))
+}
+
+fn home(model: &Model) -> (BotApi, Home) {
+    let api = BotApi::start();
+    let home = Home::with(&config(model, &api));
+    (api, home)
 }
 
 /// Returns the task of a request.
@@ -151,11 +157,7 @@ fn a_failed_task_is_told_and_a_stop_ends_the_waiting() {
     let model = spawning(&["broken"], |_| Reply::error(400, "no such thing"));
     let home = Home::with(&model.config());
     let run = home.agent(["-m", "go"]);
-    assert!(
-        run.exits(0).stdout.contains("“broken” failed:"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.exits(0).stdout, ["“broken” failed:"]);
 
     let model = spawning(&["slow"], |_| Reply::text("never").held());
     let home = Home::with(&model.config());
@@ -199,7 +201,7 @@ fn time_and_tokens_bound_the_whole() {
         started.elapsed()
     );
 
-    let model = Model::answering(|request, _| match task_of(request) {
+    let (model, home) = Home::of(Model::answering(|request, _| match task_of(request) {
         Some(_) => Reply::call(
             "list_dir",
             &json!({ "path": ".", "depth": request.messages().len() }),
@@ -209,8 +211,7 @@ fn time_and_tokens_bound_the_whole() {
             Reply::calls([spawn("a", "a"), spawn("b", "b")]).counted(4000, 0)
         }
         None => Reply::text("Begun.").counted(4000, 0),
-    });
-    let home = Home::with(&model.config());
+    }));
     home.agent(["-m", "go", "--budget-tokens", "33000"])
         .exits(6)
         .fails_with_a_hint();
@@ -231,8 +232,7 @@ fn noted(home: &Home, count: usize) {
 #[test]
 fn chat_continues_during_a_task() {
     let model = spawning(&["the moon"], |_| Reply::text("grey").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "go");
     assert!(api.wait_for_texts(OWNER, 1)[0].starts_with("Begun"));
@@ -240,16 +240,11 @@ fn chat_continues_during_a_task() {
     api.text(OWNER, "hello");
     assert_eq!(api.wait_for_texts(OWNER, 2)[1], "Here I am.");
     api.text(OWNER, "/status");
-    assert!(
-        api.wait_for_texts(OWNER, 3)[2].contains("background tasks: 1"),
-        "{:?}",
-        api.texts(OWNER)
-    );
+    has_all(&api.wait_for_texts(OWNER, 3)[2], ["background tasks: 1"]);
     model.release();
-    assert!(
-        api.wait_for_texts(OWNER, 4)[3].contains("Heard of “the moon” has ended"),
-        "{:?}",
-        api.texts(OWNER)
+    has_all(
+        &api.wait_for_texts(OWNER, 4)[3],
+        ["Heard of “the moon” has ended"],
     );
     ends(gateway);
     home.session("telegram_42").has_one_result_per_call();
@@ -265,8 +260,7 @@ fn chat_continues_during_a_task() {
 #[test]
 fn stop_new_and_undo_end_tasks() {
     let model = spawning(&["a", "b"], |_| Reply::text("never").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     for (n, (command, answer)) in [
         ("/stop", "2 background tasks were stopped."),
@@ -298,19 +292,14 @@ fn too_many_are_refused() {
         "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p",
     ];
     let model = spawning(&MANY, |_| Reply::text("never").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "go");
-    assert!(
-        api.wait_for_texts(OWNER, 1)[0].contains("Started the background"),
-        "{:?}",
-        api.texts(OWNER)
-    );
+    has_all(&api.wait_for_texts(OWNER, 1)[0], ["Started the background"]);
     api.text(OWNER, "go on");
-    assert!(
-        api.wait_for_texts(OWNER, 2)[1]
-            .contains("20 background tasks of this conversation are open")
+    has_all(
+        &api.wait_for_texts(OWNER, 2)[1],
+        ["20 background tasks of this conversation are open"],
     );
     model.wait_for_holds(4);
     // A task that waits may still begin while others are being stopped.
@@ -326,8 +315,7 @@ fn too_many_are_refused() {
 #[test]
 fn crashed_task_is_reported_and_not_rerun() {
     let model = spawning(&["the moon"], |_| Reply::text("grey").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "go");
     api.wait_for_texts(OWNER, 1);
@@ -337,9 +325,9 @@ fn crashed_task_is_reported_and_not_rerun() {
     drop(gateway.finish());
     let gateway = start(&home);
     let texts = api.wait_for_texts(OWNER, 2);
-    assert!(
-        texts[1].contains("“the moon” was interrupted when the program ended"),
-        "{texts:?}"
+    has_all(
+        &texts[1],
+        ["“the moon” was interrupted when the program ended"],
     );
     ends(gateway);
     assert_eq!(model.requests().iter().filter_map(task_of).count(), 1);
@@ -347,14 +335,9 @@ fn crashed_task_is_reported_and_not_rerun() {
     api.text(OWNER, "hello");
     api.wait_for_texts(OWNER, 3);
     // It is in the conversation, next to the other messages.
-    assert!(
-        model
-            .requests()
-            .last()
-            .unwrap()
-            .texts("user")
-            .concat()
-            .contains("was interrupted when the program ended")
+    has_all(
+        &model.requests().last().unwrap().texts("user").concat(),
+        ["was interrupted when the program ended"],
     );
     ends(gateway);
 }
@@ -371,8 +354,7 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
             _ => Reply::calls([spawn("c", "the moon")]),
         },
     );
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "go");
     api.wait_for_texts(OWNER, 1);
@@ -389,10 +371,7 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
     let gateway = start(&home);
     // The fault was after the effect, so the message is there twice; the model was not asked again.
     let texts = api.wait_for_texts(OWNER, 3);
-    assert!(
-        texts[1].contains("“the moon” has ended") && texts[1].contains("grey"),
-        "{texts:?}"
-    );
+    has_all(&texts[1], ["“the moon” has ended", "grey"]);
     assert_eq!(texts[1], texts[2]);
     ends(gateway);
     assert_eq!(model.requests().len(), asked);
@@ -411,15 +390,11 @@ fn a_report_arrives_although_the_model_cannot_answer_it() {
         _ if request.messages().last().unwrap()["role"] == "tool" => Reply::text("Begun."),
         _ => Reply::calls([spawn("c", "the moon")]),
     });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = home(&model);
     let gateway = start(&home);
     api.text(OWNER, "go");
     let texts = api.wait_for_texts(OWNER, 2);
-    assert!(
-        texts[1].contains("grey") && texts[1].contains("no such thing"),
-        "{texts:?}"
-    );
+    has_all(&texts[1], ["grey", "no such thing"]);
     ends(gateway);
 }
 
@@ -439,9 +414,5 @@ fn a_job_has_no_background() {
         .exits(0);
     let run = home.bantam().args(["cron", "run", "look"]).run();
     run.exits(0);
-    assert!(
-        run.stdout.contains("a job has no background"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.stdout, ["a job has no background"]);
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bot::{config, ends, start};
-use crate::botapi::{BotApi, Fault};
+use crate::bot::{ends, start};
+use crate::botapi::Fault;
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
 
@@ -36,7 +36,7 @@ fn rate_limit_without_wait_uses_counted_tries() {
             ]
         }));
         let run = home.agent(["-v", "-m", "hi"]);
-        run.exits(0).prints("Hello.\n").says("asking openai/three");
+        run.answers("Hello.\n").says("asking openai/three");
         let asked = limited.asked();
         assert!(
             asked > keys.len() && asked <= 2 * keys.len(),
@@ -52,8 +52,7 @@ fn rate_limit_without_wait_uses_counted_tries() {
 #[test]
 fn telegram_limit_without_wait_is_delayed() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     for method in ["getUpdates", "sendMessage", "sendMessage"] {
         api.fault(method, Fault::TooMany(0));
     }
@@ -78,7 +77,7 @@ fn asked_by_tool(tool: &'static str, args: Value, settings: &Value) {
         Some(_) => Reply::text("Done."),
     });
     let home = Home::with(&merged(model.config(), settings));
-    home.agent(["-m", "call it"]).exits(0).prints("Done.\n");
+    home.agent(["-m", "call it"]).answers("Done.\n");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
             &json!({"path": path, "content": content}),
         )
     };
-    let model = Model::scripted([
+    let (_model, home) = Home::of(Model::scripted([
         Reply::calls([
             write("kept.txt", "by the model"),
             write("kept.txt", "by the model, again"),
@@ -53,8 +53,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
         ]),
         Reply::text("Done."),
         Reply::text("Nothing."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let before = [
         ("kept.txt", "as it was"),
         ("mine.txt", "as it was"),

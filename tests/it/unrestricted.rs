@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::fixtures::calls;
-use crate::harness::{CANARY, Home, merged, unique};
+use crate::harness::{CANARY, Home, has_all, has_none, merged, unique};
 use crate::model::{Model, Reply, call};
 use crate::without_syscall::{LANDLOCK, NAMESPACES, Withheld};
 
@@ -77,14 +77,10 @@ fn opens(extra: &Value, without: &'static [Withheld], commands: bool) {
     }
     let told = told(&home, extra, without, &calls);
     assert!(told.iter().all(|(_, failed)| !failed), "{told:?}");
-    assert!(
-        told[0].0.contains("first page") && told[1].0.contains("first page"),
-        "{told:?}"
-    );
-    assert!(
-        told[2].0.contains("book.txt") && told[3].0.contains("first page"),
-        "{told:?}"
-    );
+    has_all(&told[0].0, ["first page"]);
+    has_all(&told[1].0, ["first page"]);
+    has_all(&told[2].0, ["book.txt"]);
+    has_all(&told[3].0, ["first page"]);
     assert!(told[7].0.contains("here"), "{told:?}");
     assert_eq!(
         fs::read(other.path("docs/book.txt")).unwrap(),
@@ -155,10 +151,7 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
         let looks = ["list_dir", "grep", "exec"].contains(&call.0);
         assert!(failed || looks, "{call:?}: {result}");
         assert!(!result.contains("cli_old"), "{call:?}: {result}");
-        assert!(
-            !result.contains(CANARY) && !result.contains("an old secret"),
-            "{call:?}: {result}"
-        );
+        has_none(&result, [CANARY, "an old secret"]);
     }
     let after: Vec<String> = home
         .files()
@@ -173,10 +166,9 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
     };
     assert!(after.iter().all(ours), "{after:?}");
     assert_eq!(fs::read(home.path("agent/AGENT.md")).unwrap(), b"obey\n");
-    assert!(
-        !fs::read_to_string(home.path("config.json"))
-            .unwrap()
-            .contains("more")
+    has_none(
+        &fs::read_to_string(home.path("config.json")).unwrap(),
+        ["more"],
     );
 }
 
@@ -251,10 +243,8 @@ fn a_tilde_is_the_users_home_for_every_tool() {
     run.args(["agent", "-m", "go"]).run().exits(0);
     let told = model.request(1).texts("tool");
     assert_eq!(told[1..3], ["int a;\n", "int a;\n"]);
-    assert!(
-        told[3].contains("/docs") && told[4].contains("docs/"),
-        "{told:?}"
-    );
+    has_all(&told[3], ["/docs"]);
+    has_all(&told[4], ["docs/"]);
     assert!(other.path("docs/a.c").exists());
     assert!(!home.path("workspace/~").exists());
 }

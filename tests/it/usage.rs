@@ -104,8 +104,7 @@ fn usage_is_added_up_by_day_and_model() {
     home.bantam()
         .args(["usage"])
         .run()
-        .exits(0)
-        .prints("")
+        .answers("")
         .says("no requests to models since ");
     for args in [
         &["-m", "one"][..],
@@ -246,8 +245,10 @@ fn a_server_that_counts_nothing_is_counted_by_the_bytes() {
 
 #[test]
 fn cut_reply_is_counted_as_an_estimate() {
-    let model = Model::scripted([Reply::text("This is going to be a longer answer.").cut_after(3)]);
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::scripted([Reply::text(
+        "This is going to be a longer answer.",
+    )
+    .cut_after(3)]));
     home.agent(["--events", "-m", "go"]).exits(5);
     let counted = |home: &Home| {
         let line: Value = serde_json::from_str(&lines(home)[0]).unwrap();
@@ -259,9 +260,8 @@ fn cut_reply_is_counted_as_an_estimate() {
     counted(&home);
     // A discarded reply is also counted.
     let cut = Reply::text("This is going to be a longer answer.").cut_after(3);
-    let model = Model::scripted([cut, Reply::text("Done.")]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "go"]).exits(0).prints("Done.\n");
+    let (_model, home) = Home::of(Model::scripted([cut, Reply::text("Done.")]));
+    home.agent(["-m", "go"]).answers("Done.\n");
     counted(&home);
     assert_eq!(lines(&home).len(), 2);
 }

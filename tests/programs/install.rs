@@ -114,16 +114,9 @@ fn package_has_the_program_its_unit_completions_and_manual() {
     let files = home.path("files");
     fs::create_dir_all(files.join("completions")).unwrap();
     fs::copy(program, files.join("bantam")).unwrap();
-    for name in [
-        "completions/bantam.bash",
-        "completions/_bantam",
-        "completions/bantam.fish",
-        "bantam.1",
-        "README.md",
-        "LICENSE",
-        "THIRD-PARTY-LICENSES.txt",
-        "CHANGELOG.md",
-    ] {
+    let names = "completions/bantam.bash completions/_bantam completions/bantam.fish bantam.1 README.md \
+        LICENSE THIRD-PARTY-LICENSES.txt CHANGELOG.md";
+    for name in names.split_whitespace() {
         fs::write(files.join(name), format!("{name}\n")).unwrap();
     }
     let run = |name: &str, args: &[&str]| {
@@ -144,13 +137,10 @@ fn package_has_the_program_its_unit_completions_and_manual() {
         "{listed}"
     );
     run("dpkg-deb", &["--extract", &package, "root"]);
-    for file in [
-        "share/bash-completion/completions/bantam",
-        "share/zsh/vendor-completions/_bantam",
-        "share/fish/vendor_completions.d/bantam.fish",
-        "share/man/man1/bantam.1.gz",
-        "share/doc/bantam/copyright",
-    ] {
+    let files = "share/bash-completion/completions/bantam share/zsh/vendor-completions/_bantam \
+        share/fish/vendor_completions.d/bantam.fish share/man/man1/bantam.1.gz \
+        share/doc/bantam/copyright";
+    for file in files.split_whitespace() {
         assert!(home.path("root/usr").join(file).exists(), "{file}");
     }
     let unit = home.path("root/usr/lib/systemd/user/bantam.service");

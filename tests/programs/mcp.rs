@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged, until};
+use crate::harness::{Home, has_all, has_none, merged, until};
 use crate::model::{Model, Reply, Request, call};
 use crate::remote::remote;
 
@@ -71,16 +71,12 @@ fn a_call_starts_its_server() {
     let model = calling("fake__say");
     let home = home(&model, "good");
     let run = home.agent(["-m", "call it"]);
-    run.exits(0)
-        .prints("```\nYou said grüße 你好\n```\n")
-        .is_quiet();
+    run.answers("```\nYou said grüße 你好\n```\n").is_quiet();
     let request = model.request(0);
     assert_eq!(offered(&request), ["fake__say"]);
-    assert!(
-        request
-            .body
-            .to_string()
-            .contains("(described by the MCP server fake) Says something.")
+    has_all(
+        &request.body.to_string(),
+        ["(described by the MCP server fake) Says something."],
     );
 }
 
@@ -128,7 +124,7 @@ fn real_servers_answer() {
         .map(|(n, (tool, args, _))| call(&format!("c{n}"), tool, args));
     let model = Model::scripted([Reply::calls(made), Reply::text("Done.")]);
     let home = Home::with(&merged(model.config(), &json!({ "mcpServers": servers })));
-    home.agent(["-m", "call them"]).exits(0).prints("Done.\n");
+    home.agent(["-m", "call them"]).answers("Done.\n");
     for ((tool, _, expected), result) in calls.iter().zip(model.request(1).texts("tool")) {
         assert!(result.contains(expected), "{tool}: {result}");
     }
@@ -236,8 +232,7 @@ fn added_server_is_tested_and_saved() {
     home.bantam()
         .args(add)
         .run()
-        .exits(0)
-        .prints("Added fake: 1 tool\n");
+        .answers("Added fake: 1 tool\n");
     let written = fs::read_to_string(home.path("config.json")).unwrap();
     let entry = json!({
         "args": ["server.py", "good", "-x"],
@@ -266,15 +261,14 @@ fn added_server_is_tested_and_saved() {
         .args(far)
         .env("FAR_KEY", "key-of-the-far-server")
         .run();
-    run.exits(0).prints("Added far: 1 tool\n");
+    run.answers("Added far: 1 tool\n");
     assert_eq!(
         server.request(0).header("authorization"),
         Some("Bearer key-of-the-far-server")
     );
-    assert!(
-        fs::read_to_string(home.path("config.json"))
-            .unwrap()
-            .contains("Bearer ${FAR_KEY}")
+    has_all(
+        &fs::read_to_string(home.path("config.json")).unwrap(),
+        ["Bearer ${FAR_KEY}"],
     );
 
     for (args, says) in [
@@ -315,18 +309,11 @@ fn a_server_that_does_not_answer_is_given_up() {
 
 #[test]
 fn broken_server_loses_only_its_tools() {
-    for mode in [
-        "ends_at_once",
-        "old",
-        "not_a_list",
-        "no_object",
-        "no_introduction",
-    ] {
+    for mode in "ends_at_once old not_a_list no_object no_introduction".split_whitespace() {
         let model = Model::answering(|_, _| Reply::text("Hello."));
         let home = home(&model, mode);
         let run = home.agent(["-m", "hello"]);
-        run.exits(0)
-            .prints("Hello.\n")
+        run.answers("Hello.\n")
             .says("the tools of the MCP server fake are missing");
         assert!(offered(&model.request(0)).is_empty());
         assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
@@ -372,10 +359,8 @@ fn mcp_server_gets_own_home_without_keys() {
         .env("SOME_TOKEN", "hush-hush-hush")
         .run();
     let text = &run.exits(0).stdout;
-    assert!(
-        !text.contains("hush") && text.contains("state/mcp/fake"),
-        "{text}"
-    );
+    has_none(text, ["hush"]);
+    has_all(text, ["state/mcp/fake"]);
 }
 
 #[test]
@@ -444,10 +429,7 @@ fn images_and_recordings_in_resources_arrive_as_such() {
     let request = model.request(1);
     let said = request.last("tool");
     assert!(said.contains("file:///chart:\n[image/png]"), "{said}");
-    assert!(
-        said.contains("file:///table:\n[text/csv: cannot be shown]"),
-        "{said}"
-    );
+    has_all(&said, ["file:///table:\n[text/csv: cannot be shown]"]);
     let parts: Vec<&str> = request.messages().last().unwrap()["content"]
         .as_array()
         .unwrap()

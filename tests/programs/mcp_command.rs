@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged};
+use crate::harness::{Home, has_all, merged};
 use crate::model::{Model, Reply, Request};
 
 const SERVER: &str = include_str!("../support/mcp_server.py");
@@ -74,16 +74,14 @@ fn servers_are_removed_disabled_and_checked_by_doctor() {
     assert!(doctor().contains("fake: 1 tool"));
     home.write("state/mcp/fake/server.py", "raise SystemExit('no more')");
     let told = doctor();
-    assert!(
-        told.contains("fake: starting MCP server fake: it ended and said: no more"),
-        "{told}"
+    has_all(
+        &told,
+        ["fake: starting MCP server fake: it ended and said: no more"],
     );
     for command in ["remove", "test"] {
         mcp(&[command, "fak"]).exits(2).says("did you mean `fake`");
     }
-    mcp(&["remove", "--yes", "fake"])
-        .exits(0)
-        .prints("Removed fake\n");
+    mcp(&["remove", "--yes", "fake"]).answers("Removed fake\n");
     assert_eq!(config(&home)["mcpServers"], json!({}));
     assert!(!home.path("state/mcp/fake").exists());
     assert!(!home.path("state/mcp/fake.json").exists());
@@ -98,8 +96,7 @@ fn server_reads_the_script_on_its_command_line() {
     let add = mcp(&["add", "garden", "--", "python3", "garden.py", "${MODE}"]);
     add.env("MODE", "good")
         .run()
-        .exits(0)
-        .prints("Added garden: 1 tool\n");
+        .answers("Added garden: 1 tool\n");
     let entry = &config(&home)["mcpServers"]["garden"];
     assert_eq!(entry["read"], json!([script]));
     assert_eq!(entry["args"], json!([script, "${MODE}"]));

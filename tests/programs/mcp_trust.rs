@@ -127,8 +127,7 @@ fn tool_writable_program_is_refused_as_server() {
 /// Programs find code in more ways than can be listed, so servers with keys or network cannot see the workspace.
 #[test]
 fn server_with_keys_runs_no_workspace_code() {
-    let model = Model::scripted([]);
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted([]));
     let outside = Home::empty();
     let workspace = home.dir("workspace");
     let python = "import os\nopen(os.environ['HOME'] + '/owned', 'w').write(os.environ['KEY'])\n";

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged};
+use crate::harness::{Home, has_all, has_none, merged};
 use crate::model::{Model, Reply};
 use crate::pdf::{of_objects, pdf, with_pages};
 
@@ -17,13 +17,12 @@ fn pdf_is_sent_as_text_on_refusal() {
         400,
         "messages[1]: unknown variant `file`, expected `text` or `image_url`",
     );
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::text("Tomatoes."),
         refusal,
         Reply::text("Tuesday."),
         Reply::text("Yes."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let file = home.write("plan.pdf", pdf());
     let ask = |args: &[&str]| {
         home.bantam()
@@ -32,7 +31,7 @@ fn pdf_is_sent_as_text_on_refusal() {
             .args(args)
             .run()
     };
-    ask(&[]).exits(0).prints("Tomatoes.\n");
+    ask(&[]).answers("Tomatoes.\n");
     let part = model.request(0).messages()[1]["content"][1].clone();
     assert_eq!(part["type"], "file");
     assert!(
@@ -43,19 +42,18 @@ fn pdf_is_sent_as_text_on_refusal() {
         "{part}"
     );
     ask(&["-v"])
-        .exits(0)
-        .prints("Tuesday.\n")
+        .answers("Tuesday.\n")
         .says("does not support PDF files");
     for request in [model.request(2), {
         ask(&[]).exits(0).does_not_say("asked without");
         model.request(3)
     }] {
         let user = request.last("user");
-        assert!(
-            user.contains(
-                "[the text of a PDF]\n```\n[a PDF; here are pages 1 to 1]\n[page 1]\nTomatoes on Tuesday\n```"
-            ),
-            "{user}"
+        has_all(
+            &user,
+            [
+                "[the text of a PDF]\n```\n[a PDF; here are pages 1 to 1]\n[page 1]\nTomatoes on Tuesday\n```",
+            ],
         );
     }
 }
@@ -140,9 +138,9 @@ fn long_pdf_is_read_page_by_page() {
         &model,
         &json!({ "path": "long.pdf", "pages": "119-400" }),
     );
-    assert!(
-        text.contains("here are pages 119 to 120]\n[page 119]\npage119 line0 "),
-        "{text}"
+    has_all(
+        &text,
+        ["here are pages 119 to 120]\n[page 119]\npage119 line0 "],
     );
     assert!(!text.contains("there is more"), "{text}");
     let text = read(
@@ -183,16 +181,11 @@ fn a_pdf_from_the_web_is_read_page_by_page_too() {
     let home = Home::with(&merged(model.config(), &open));
     let url = site(long());
     let text = read(&home, &model, &json!({ "url": url, "max_chars": 5000 }));
-    assert!(
-        text.contains("[a PDF; here are pages 1 to 3]\n[page 1]\npage1 "),
-        "{text}"
-    );
+    has_all(&text, ["[a PDF; here are pages 1 to 3]\n[page 1]\npage1 "]);
     assert!(text.contains("[there is more: pages 4-]"), "{text}");
     let text = read(&home, &model, &json!({ "url": url, "pages": "120" }));
-    assert!(
-        text.contains("[page 120]\npage120 line0 ") && !text.contains("more"),
-        "{text}"
-    );
+    has_all(&text, ["[page 120]\npage120 line0 "]);
+    has_none(&text, ["more"]);
 }
 
 /// Returns a PDF of one page with this content, and further objects from the fourth on.

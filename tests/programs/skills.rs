@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
 
-use crate::harness::{Home, until};
+use crate::harness::{Home, has_all, until};
 
 const TEA: &str =
     "---\nname: tea\ndescription: Makes tea.\n---\nBoil water, then run sh scripts/steep.sh.\n";
@@ -123,11 +123,7 @@ fn a_skill_is_cloned_from_a_repository() {
     assert!(!home.path("state/skill.new").exists());
     let run = install(&format!("{address}/skills.git#tea"));
     run.exits(0);
-    assert!(
-        run.stdout.contains("scripts: scripts/steep.sh"),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.stdout, ["scripts: scripts/steep.sh"]);
     let installed = home.path("agent/skills/tea");
     assert_eq!(fs::read_to_string(installed.join("SKILL.md")).unwrap(), TEA);
     assert!(!installed.join(".git").exists() && !home.path("agent/skills/soup").exists());

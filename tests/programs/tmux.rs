@@ -154,12 +154,11 @@ impl Drop for Pane {
 
 #[test]
 fn a_paste_is_one_message_whatever_its_last_byte() {
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::text("One."),
         Reply::text("Two."),
         Reply::text("Three."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let pane = Pane::talk(&home, 80, 24);
     pane.pastes("first\n\tsecond\nthird");
     pane.shows_last("> first\n        second\nthird");
@@ -198,12 +197,11 @@ fn a_paste_is_one_message_whatever_its_last_byte() {
 
 #[test]
 fn typed_history_is_kept_across_runs() {
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::text("One."),
         Reply::text("Two."),
         Reply::text("Three."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     let pane = Pane::talk(&home, 80, 24);
     pane.types("a question about basil");
     pane.key("M-Enter");
@@ -258,8 +256,7 @@ fn ctrl_c_clears_the_line_and_stops_the_answer() {
     let replies = held(Reply::text("Never.").held())
         .into_iter()
         .chain(held(Reply::text("Once upon a time").held_after(3)));
-    let model = Model::scripted(replies.collect::<Vec<_>>());
-    let home = Home::with(&model.config());
+    let (model, home) = Home::of(Model::scripted(replies.collect::<Vec<_>>()));
     let pane = Pane::open(&home, 80, 24);
     pane.runs("agent");
     pane.types("never mind");

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
-use crate::bot::{config, ends, start};
-use crate::botapi::{BotApi, Fault};
-use crate::harness::{Home, until};
+use crate::bot::{ends, start};
+use crate::botapi::Fault;
+use crate::harness::until;
 use crate::model::{Model, Reply};
 use crate::seccomp_trace::{Verdict, trace};
 use crate::stored::journal;
@@ -17,8 +17,7 @@ const OWNER: i64 = 42;
 #[test]
 fn failed_fsync_does_not_resend() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let queue = home.path("state/queue.jsonl");
     let fails = AtomicBool::new(false);
     let converse = || {
@@ -64,8 +63,7 @@ fn answer_is_retried_after_full_disk() {
         (Fault::Reset, "may not have arrived"),
     ] {
         let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")).held());
-        let api = BotApi::start();
-        let home = Home::with(&config(&model, &api));
+        let (api, home) = crate::bot::home(&model);
         let queue = home.path("state/queue.jsonl");
         let is_full = AtomicBool::new(false);
         let converse = || {
@@ -105,8 +103,7 @@ fn answer_is_retried_after_full_disk() {
 #[test]
 fn queue_that_cannot_shrink_is_used() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
+    let (api, home) = crate::bot::home(&model);
     let long = json!({ "to": "telegram:42", "text": "x".repeat(100 << 10) });
     let lines = journal([
         json!({ "v": 1 }),

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::busy::{answer_to, busy};
 use crate::harness::{Home, Run, merged};
-use crate::model::{Model, Reply, call};
+use crate::model::Model;
 use crate::seccomp_trace::{Verdict, trace};
 use crate::stored::segments;
 
@@ -134,46 +135,6 @@ fn with<T: Send>(fault: Option<Fault>, work: impl FnOnce() -> T + Send) -> (T, V
         }
     });
     (done, counts, about)
-}
-
-/// Returns the model's final answer to a question.
-fn answer_to(question: &str) -> String {
-    format!("That was {question}.")
-}
-
-/// Returns a model that makes calls in two steps, and then names the question it answers.
-fn busy() -> Model {
-    Model::answering(|request, _| {
-        if request.texts("system")[0].contains("so that the assistant can continue") {
-            return Reply::text("Questions were asked.");
-        }
-        let messages = request.messages();
-        let results = messages
-            .iter()
-            .rev()
-            .take_while(|message| message["role"] != "user");
-        let reply = match results.filter(|message| message["role"] == "tool").count() {
-            0 => Reply::calls([
-                call("call_a", "list_dir", &json!({ "path": "." })),
-                call(
-                    "call_b",
-                    "exec",
-                    &json!({ "command": "echo one; echo two" }),
-                ),
-            ])
-            .saying("I look first."),
-            2 => Reply::call("read_file", &json!({ "path": "notes.txt" })),
-            _ => {
-                let question = request.last("user");
-                // Unanswered questions precede it.
-                let word = question
-                    .split_whitespace()
-                    .rfind(|word| word.starts_with("question-"));
-                Reply::text(&answer_to(word.unwrap_or_default()))
-            }
-        };
-        reply.counted(request.body.to_string().len() as u64 / 4, 100)
-    })
 }
 
 /// Command that runs the turn.
@@ -366,7 +327,7 @@ fn config(model: &Model, window: u64) -> Value {
 
 #[test]
 fn first_turn_survives_any_fault() {
-    let model = busy();
+    let model = busy("echo one; echo two", answer_to);
     Scene {
         told: Told::Text,
         config: config(&model, 100_000),
@@ -377,7 +338,7 @@ fn first_turn_survives_any_fault() {
 
 #[test]
 fn continued_session_turn_survives_any_fault() {
-    let model = busy();
+    let model = busy("echo one; echo two", answer_to);
     let mut scene = Scene {
         told: Told::Json,
         config: config(&model, 100_000),
@@ -389,7 +350,7 @@ fn continued_session_turn_survives_any_fault() {
 
 #[test]
 fn renewing_turn_survives_any_fault() {
-    let model = busy();
+    let model = busy("echo one; echo two", answer_to);
     let mut scene = Scene {
         told: Told::Text,
         config: config(&model, 5200),

@@ -11,6 +11,7 @@ mod support;
 // Tests name them without their directory.
 use support::{bot, botapi, harness, marker, model, stored};
 
+mod busy;
 mod crash;
 mod deliveries;
 mod faults;

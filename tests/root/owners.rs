@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{Home, config_for, merged};
+use crate::harness::{Home, config_for, has_all, merged};
 use crate::model::{Model, Reply};
 
 /// A user that does not exist on this machine.
@@ -62,13 +62,12 @@ fn home_in_opt_is_refused() {
 fn notes_are_kept_where_another_user_owns_the_workspace() {
     let note = json!({ "action": "append", "content": "Likes tea" });
     let user = json!({ "path": "USER.md", "content": "Ann\n" });
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         Reply::call("memory", &note),
         Reply::call("write_file", &user),
         Reply::call("read_file", &json!({ "path": "memory/MEMORY.md" })),
         Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     chown(home.dir("workspace"), Some(STRANGER), Some(STRANGER)).unwrap();
     home.agent(["-m", "remember it"]).exits(0);
     let told = model.request(3).last("tool");
@@ -135,9 +134,5 @@ fn doctor_names_files_of_another_user() {
     assert_eq!(run.stdout.matches("FAIL  ").count(), 1, "{}", run.stdout);
     let cause = format!("{} belongs to user {STRANGER}", session.display());
     assert!(run.stdout.contains(&cause), "{}", run.stdout);
-    assert!(
-        run.stdout.contains("fix: sudo chown -R 0 "),
-        "{}",
-        run.stdout
-    );
+    has_all(&run.stdout, ["fix: sudo chown -R 0 "]);
 }

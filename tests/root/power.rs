@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 
 use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, FIRST_UPDATE};
+use crate::busy::busy;
 use crate::harness::{Home, holds, merged, unique, walk};
-use crate::model::{Model, Reply, call};
+use crate::model::{Model, Reply};
 use crate::seccomp_trace::{Stop, Verdict, trace};
 use crate::stored::{assert_single_result_per_call, segments};
 
@@ -59,7 +60,7 @@ const WORDS: [&str; 9] = [
     "call_c",
     "water the plants",
     "That is all.",
-    "The user asks questions.",
+    "Questions were asked.",
 ];
 
 /// A file or a directory as seen by the program: its number, and a file's content.
@@ -153,7 +154,7 @@ fn recorded(home: &Home, question: &str) -> Vec<Moment> {
             Verdict::GoOn
         },
     );
-    run.exits(0).prints("That is all.\n");
+    run.answers("That is all.\n");
     moments.push(Moment {
         image: image(&root),
         what: What::Changed,
@@ -434,33 +435,6 @@ fn goes_on(image: &BTreeMap<PathBuf, Vec<u8>>, told: &[&str]) -> Result<(), Stri
     outcome
 }
 
-fn busy() -> Model {
-    Model::answering(|request, _| {
-        if request.texts("system")[0].contains("so that the assistant can continue") {
-            return Reply::text("The user asks questions.");
-        }
-        let messages = request.messages();
-        let results = messages
-            .iter()
-            .rev()
-            .take_while(|message| message["role"] != "user");
-        let reply = match results.filter(|message| message["role"] == "tool").count() {
-            0 => Reply::calls([
-                call("call_a", "list_dir", &json!({ "path": "." })),
-                call(
-                    "call_b",
-                    "exec",
-                    &json!({ "command": "echo result-$((40 + 2))" }),
-                ),
-            ])
-            .saying("I look first."),
-            2 => Reply::calls([call("call_c", "read_file", &json!({ "path": "notes.txt" }))]),
-            _ => Reply::text("That is all."),
-        };
-        reply.counted(request.body.to_string().len() as u64 / 4, 100)
-    })
-}
-
 fn home(model: &Model, window: u64) -> Home {
     let extra = json!({ "model_list": [{ "context_window": window }], "tools": { "exec": { "sandbox": "off" } } });
     let home = Home::with(&merged(model.config(), &extra));
@@ -500,14 +474,14 @@ fn survives(moments: &[Moment]) {
 
 #[test]
 fn power_cut_in_first_turn_loses_nothing() {
-    let model = busy();
+    let model = busy("echo result-$((40 + 2))", |_| "That is all.".to_owned());
     let home = home(&model, 100_000);
     survives(&recorded(&home, "question-1"));
 }
 
 #[test]
 fn power_cut_during_renewal_loses_nothing() {
-    let model = busy();
+    let model = busy("echo result-$((40 + 2))", |_| "That is all.".to_owned());
     let home = home(&model, 5200);
     home.agent(["-m", &format!("question-0 {}", "words ".repeat(1500))])
         .exits(0);

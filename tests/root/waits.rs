@@ -13,8 +13,7 @@ const MOST: usize = 4;
 
 #[test]
 fn a_plain_turn_waits_for_the_disk_four_times_at_most() {
-    let model = Model::answering(|_, _| Reply::text("Here."));
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::answering(|_, _| Reply::text("Here.")));
     // Checks that the count works.
     let ((), count) = counted(|| {
         File::open(home.path("config.json"))
@@ -27,13 +26,12 @@ fn a_plain_turn_waits_for_the_disk_four_times_at_most() {
         ("a home that is as good as new", 2),
         ("a session that goes on", 2),
     ] {
-        let (_, count) = counted(|| home.agent(["-m", "hi"]).exits(0).prints("Here.\n").code);
+        let (_, count) = counted(|| home.agent(["-m", "hi"]).answers("Here.\n").code);
         assert!((least..=MOST).contains(&count), "{what}: {count}");
     }
     let (_, count) = counted(|| {
         home.agent(["-s", "new", "-m", "hi"])
-            .exits(0)
-            .prints("Here.\n")
+            .answers("Here.\n")
             .code
     });
     assert!((2..=MOST).contains(&count), "a new session: {count}");
@@ -43,12 +41,13 @@ fn a_plain_turn_waits_for_the_disk_four_times_at_most() {
 
 #[test]
 fn each_step_with_tools_waits_twice_more_at_most() {
-    let model = Model::answering(|request, _| match request.texts("tool").len() {
-        0 => Reply::call("list_dir", &json!({ "path": "." })),
-        1 => Reply::call("write_file", &json!({ "path": "a.txt", "content": "x" })),
-        _ => Reply::text("Here."),
-    });
-    let home = Home::with(&model.config());
+    let (_model, home) = Home::of(Model::answering(|request, _| {
+        match request.texts("tool").len() {
+            0 => Reply::call("list_dir", &json!({ "path": "." })),
+            1 => Reply::call("write_file", &json!({ "path": "a.txt", "content": "x" })),
+            _ => Reply::text("Here."),
+        }
+    }));
     let (_, count) = counted(|| home.agent(["-m", "hi"]).exits(0).code);
     // The tool waits once more, for a file that it writes.
     assert!(count <= MOST + 2 * 2 + 1, "{count}");

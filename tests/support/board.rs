@@ -70,8 +70,7 @@ pub struct Board {
 
 impl Board {
     pub fn with(replies: impl IntoIterator<Item = Reply>) -> Self {
-        let model = Model::scripted(replies);
-        let home = Home::with(&model.config());
+        let (model, home) = Home::of(Model::scripted(replies));
         let board = Self { model, home };
         fs::create_dir_all(board.user(".cargo/bin")).unwrap();
         fs::create_dir_all(board.user("programs")).unwrap();

@@ -21,6 +21,13 @@ pub fn config(model: &Model, api: &BotApi) -> Value {
     )
 }
 
+/// Returns a server of the Bot API, and a home with this configuration.
+pub fn home(model: &Model) -> (BotApi, Home) {
+    let api = BotApi::start();
+    let home = Home::with(&config(model, &api));
+    (api, home)
+}
+
 pub fn start(home: &Home) -> Running<'_> {
     home.bantam().arg("gateway").spawn()
 }

@@ -51,7 +51,7 @@ impl Fixture {
     /// Returns each result sent to the model, and whether it was an error.
     #[track_caller]
     pub fn results(&self) -> Vec<(String, bool)> {
-        self.home.agent(["-m", "do it"]).exits(0).prints("Done.\n");
+        self.home.agent(["-m", "do it"]).answers("Done.\n");
         let session = self.home.session("cli_default");
         session.has_one_result_per_call();
         let failed = session

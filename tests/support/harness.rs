@@ -21,6 +21,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
+use super::model::Model;
 use super::program::{directory, program};
 use super::stored::Session;
 use super::without_syscall::{Withheld, withhold};
@@ -66,6 +67,22 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(Instant::now() < deadline, "waited {LIMIT:?} until {what}");
         thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// Checks that a text has each of these parts.
+#[track_caller]
+pub fn has_all<const N: usize>(text: &str, parts: [&str; N]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?}: {text}");
+    }
+}
+
+/// Checks that a text has none of these parts.
+#[track_caller]
+pub fn has_none<const N: usize>(text: &str, parts: [&str; N]) {
+    for part in parts {
+        assert!(!text.contains(part), "{part:?}: {text}");
     }
 }
 
@@ -142,6 +159,12 @@ impl Home {
         let home = Self::empty();
         home.config(&config.to_string());
         home
+    }
+
+    /// Returns this model, and a home that is configured to ask it.
+    pub fn of(model: Model) -> (Model, Self) {
+        let home = Self::with(&model.config());
+        (model, home)
     }
 
     /// Writes `config.json`, readable only by its owner, as bantam would.
@@ -843,6 +866,12 @@ impl Run {
     pub fn prints(&self, text: &str) -> &Self {
         assert_eq!(self.stdout, text, "stdout\nstderr: {}", self.stderr);
         self
+    }
+
+    /// Checks that the run was successful, and that stdout is exactly `text`.
+    #[track_caller]
+    pub fn answers(&self, text: &str) -> &Self {
+        self.exits(0).prints(text)
     }
 
     /// Checks that stderr contains `text`.

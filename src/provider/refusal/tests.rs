@@ -6,20 +6,10 @@ use super::*;
 
 /// Classifies a refusal of a request with these fields, all parts, and three tools, that differs by each change.
 fn refused(status: u16, body: &str) -> (ProviderError, Option<Change>) {
-    let fields = [
-        "model",
-        "messages",
-        "max_tokens",
-        "temperature",
-        "stream",
-        "stream_options",
-        "tools",
-        "prompt_cache_key",
-        "reasoning_effort",
-        "max_completion_tokens",
-    ];
+    let fields = "model messages max_tokens temperature stream stream_options tools prompt_cache_key \
+        reasoning_effort max_completion_tokens";
     let sent = Sent {
-        fields: fields.map(str::to_owned).to_vec(),
+        fields: fields.split(' ').map(str::to_owned).collect(),
         tools: ["exec", "read_file", "s__a"].map(str::to_owned).to_vec(),
         max_tokens: 8192,
         messages: 2,

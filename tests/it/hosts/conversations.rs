@@ -48,12 +48,11 @@ fn each_call_is_followed_by_its_results_and_nothing_in_between() {
 
 #[test]
 fn reply_without_text_and_calls_is_not_sent() {
-    let model = Model::scripted([
+    let (model, home) = Home::of(Model::scripted([
         whole(&json!({ "content": "", "reasoning_content": "only thoughts" })),
         whole(&json!({ "content": "" })),
         done(),
-    ]);
-    let home = Home::with(&model.config());
+    ]));
     home.agent(["-m", "one"]).exits(1).says("empty answer");
     home.agent(["-m", "two"]).exits(0);
     // A reply with neither text nor calls is not sent.

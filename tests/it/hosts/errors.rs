@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Seen, case, done, fault};
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, has_none, merged};
 use crate::model::{Model, Reply};
 
 fn waited(seen: &Seen) -> Duration {
@@ -52,7 +52,7 @@ fn loading_server_is_waited_for() {
     let model = Model::scripted([loading, done()]);
     let extra = json!({ "agents": { "defaults": { "max_retries": 0 } } });
     let home = Home::with(&merged(model.config(), &extra));
-    home.agent(["-m", "hi"]).exits(0).prints("Done.\n");
+    home.agent(["-m", "hi"]).answers("Done.\n");
     assert_eq!(model.requests().len(), 2);
 }
 
@@ -90,26 +90,20 @@ fn quota_is_told_apart_from_a_rate() {
 #[test]
 fn refused_key_is_not_tried_again_and_leaves_no_trace() {
     for status in [401, 403] {
-        let model = Model::scripted([
+        let (model, home) = Home::of(Model::scripted([
             Reply::error(status, "Incorrect API key provided"),
             Reply::text("Hello."),
-        ]);
-        let home = Home::with(&model.config());
+        ]));
         // A refused key is not tried again and leaves no trace of the turn.
         home.agent(["-m", "the refused question"])
             .exits(4)
             .prints("")
             .fails_with_a_hint()
             .says("Incorrect API key provided");
-        home.agent(["-m", "another question"])
-            .exits(0)
-            .prints("Hello.\n");
-        assert!(
-            !model
-                .request(1)
-                .texts("user")
-                .join("\n")
-                .contains("the refused question")
+        home.agent(["-m", "another question"]).answers("Hello.\n");
+        has_none(
+            &model.request(1).texts("user").join("\n"),
+            ["the refused question"],
         );
         assert_eq!(home.session("cli_default").roles(), ["user", "assistant"]);
     }
@@ -163,7 +157,7 @@ fn oversized_request_is_shortened_once() {
             home.agent(["-m", &format!("question {n}: {}", "long ".repeat(300))])
                 .exits(0);
         }
-        home.agent(["-m", "and now?"]).exits(0).prints("Done.\n");
+        home.agent(["-m", "and now?"]).answers("Done.\n");
         let last = model.requests().pop().unwrap().body.to_string().len();
         assert!(
             last < model.request(6).body.to_string().len(),
