@@ -5,16 +5,14 @@
 //! crashed leaves the file unchanged, so its lock shows whether a gateway is running.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::json::parse_json;
 use crate::paths::Home;
-use crate::storage::{self, Durability};
-use crate::sync;
+use crate::storage::{self, Durability, Lock};
 use crate::text::rfc3339;
 
 /// Version of the file's format.
@@ -73,8 +71,7 @@ pub(crate) fn end(home: &Home, now: SystemTime) -> Result<()> {
 /// Changes the file if this process has written it.
 fn change(home: &Home, change: impl FnOnce(&mut Value)) -> Result<()> {
     // The poller may change it while the program ends.
-    static CHANGING: Mutex<()> = Mutex::new(());
-    let _changing = sync::lock(&CHANGING);
+    let _lock = Lock::acquire(&home.lock("status"), Duration::from_secs(1))?;
     let Some(old) = own(home) else {
         return Ok(());
     };
@@ -119,7 +116,6 @@ mod tests {
     use crate::notify::is_running;
     use crate::test_dir::TestDir;
     use std::os::unix::fs::MetadataExt;
-    use std::time::Duration;
 
     #[test]
     fn it_is_written_when_something_has_changed_and_only_then() {

@@ -270,14 +270,10 @@ impl Inbox {
         drop(sync::wait_while(&self.0.changed, self.lock(), is_busy));
     }
 
-    /// Returns the number of running turns.
-    pub(crate) fn running(&self) -> usize {
-        self.lock().turns()
-    }
-
-    /// Returns how many messages wait behind each turn that waits for its user.
-    pub(crate) fn behind_questions(&self) -> Vec<usize> {
-        self.lock().behind_questions()
+    /// Returns the number of running turns, and how many messages wait behind each turn that waits for its user.
+    pub(crate) fn running(&self) -> (usize, Vec<usize>) {
+        let waiting = self.lock();
+        (waiting.turns(), waiting.behind_questions())
     }
 
     /// Begins work without a message, such as a turn of an HTTP client. The end of serving and a restart wait until the result is

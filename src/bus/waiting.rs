@@ -184,8 +184,8 @@ impl WaitingMessages {
     /// Returns the messages of a conversation's work whose start is not counted yet, unless the program is stopping.
     pub(super) fn begin_start(&mut self, session: &str) -> Option<Vec<String>> {
         let is_halted = self.is_halted;
-        let running = self.running_in(session).filter(|_| !is_halted)?;
-        Some(running.ids().skip(running.counted).collect())
+        let running = self.running_in(session)?;
+        (!is_halted).then(|| running.ids().skip(running.counted).collect())
     }
 
     /// Returns how many waiting messages the running turn of a conversation can receive, and until when to wait for further
@@ -200,8 +200,8 @@ impl WaitingMessages {
         let most = MAX_JOINED.saturating_sub(running.messages.len());
         let joining = waiting.iter().take(most);
         let count = joining.take_while(|(_, next)| running.takes(next)).count();
-        let last = waiting.back().filter(|_| count == waiting.len());
-        let part = last.filter(|(_, last)| last.more_follows());
+        let is_part = |last: &&(Instant, Inbound)| count == waiting.len() && last.1.more_follows();
+        let part = waiting.back().filter(is_part);
         (count, part.map(|(arrived, _)| *arrived + NEXT_PART))
     }
 

@@ -90,9 +90,7 @@ impl Job {
     pub(crate) fn to(&self, owner: Option<String>) -> Option<String> {
         let named = self.text("/payload/channel").zip(self.text("/payload/to"));
         let named = named.map(|(channel, chat)| format!("{channel}:{chat}"));
-        named
-            .or(owner)
-            .filter(|_| self.0["payload"]["deliver"] == true)
+        (self.0["payload"]["deliver"] == true).then_some(named.or(owner))?
     }
 
     /// Returns the message for the model of a job that answers to a chat, which may also report that there is nothing to send.

@@ -61,10 +61,9 @@ impl Dispatcher {
             self.show_tasks(&message.origin, &message.session);
         }
         if *command == Command::Status {
-            let (turns, tasks) = (self.inbox.running(), self.tasks.open(None));
+            let ((turns, behind), tasks) = (self.inbox.running(), self.tasks.open(None));
             let more = format!("\nturns running: {turns}\nbackground tasks: {tasks}");
             reply.text.push_str(&more);
-            let behind = self.inbox.behind_questions();
             if !behind.is_empty() {
                 let (open, waiting) = (behind.len(), behind.iter().sum::<usize>());
                 let text = format!("\nopen questions: {open}, messages behind them: {waiting}");

@@ -53,6 +53,12 @@ fn item(question: &Question) -> Item {
     }
 }
 
+/// Returns the tool and the call in the text of a question, without the name of the chat, which Telegram may not tell again.
+fn asked(text: &str) -> (Option<&str>, Option<&str>) {
+    let call = text.split_once('\n').map(|(_, call)| call);
+    (text.split('`').nth(1), call)
+}
+
 fn now() -> Duration {
     UNIX_EPOCH.elapsed().unwrap_or_default()
 }
@@ -152,8 +158,9 @@ impl Chats {
         inbox.change_question(
             |message| message.id == id,
             |open| {
-                let is_same =
-                    |open: &Question| (&open.call, &open.text) == (&question.call, &question.text);
+                let is_same = |open: &Question| {
+                    open.call == question.call && asked(&open.text) == asked(&question.text)
+                };
                 if open.as_ref().is_some_and(is_same) {
                     known.clone_from(open);
                     return false;

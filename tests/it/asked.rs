@@ -278,6 +278,8 @@ fn waiting_question_does_not_block_other_chats() {
     api.text(OTHER, "write b.txt");
     let second = asked(&api, 2);
     assert!(second.text.contains("User (43)"), "{second:?}");
+    api.text(OWNER, "/status");
+    wait_for(&api, OWNER, "open questions: 2, messages behind them: 0");
     api.mention(GROUP, OWNER, "hello");
     wait_for(&api, GROUP, "Results:");
     assert!(api.texts(OTHER).is_empty());
