@@ -89,7 +89,7 @@ const LINES: usize = 750;
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 599, 42),
-    ("agent", 2704, 58),
+    ("agent", 2652, 58),
     ("app", 1507, 76),
     ("bus", 835, 58),
     ("cancel", 153, 15),
@@ -114,12 +114,12 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("notify", 49, 6),
     ("outbox", 290, 21),
     ("paths", 176, 32),
-    ("provider", 4277, 72),
+    ("provider", 4275, 72),
     ("proxy", 274, 5),
     ("redact", 430, 11),
     ("sandbox", 1269, 13),
     ("secret", 29, 4),
-    ("session", 1758, 66),
+    ("session", 1748, 66),
     ("skills", 640, 19),
     ("sse", 83, 5),
     ("ssrf", 239, 7),

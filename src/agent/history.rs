@@ -43,10 +43,8 @@ fn weight_of(message: &Message) -> u64 {
 }
 
 pub(super) fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
-    let bytes = offers
-        .iter()
-        .map(|o| o.name.len() + o.description.len() + o.schema.len());
-    bytes.sum::<usize>() as u64 / TOKEN
+    let bytes = |o: &ToolOffer| o.name.len() + o.description.len() + o.schema.len();
+    offers.iter().map(bytes).sum::<usize>() as u64 / TOKEN
 }
 
 /// Returns the least number of tokens that is plausible for an estimate: six bytes per token.
@@ -71,14 +69,9 @@ pub(super) fn estimate(base: u64, messages: &[Message]) -> u64 {
 /// Returns the start of the last `turns` turns, which is a user's message, so that calls remain with their results. `None` if
 /// there are no earlier messages.
 pub(super) fn last_turns(messages: &[Message], turns: usize) -> Option<usize> {
-    let begins = |(_, message): &(usize, &Message)| message.is_question();
-    let start = messages
-        .iter()
-        .enumerate()
-        .rev()
-        .filter(begins)
-        .nth(turns.checked_sub(1)?);
-    start.map(|(at, _)| at).filter(|at| *at > 0)
+    let begins = |at: &usize| messages[*at].is_question();
+    let mut starts = (0..messages.len()).rev().filter(begins);
+    starts.nth(turns.checked_sub(1)?).filter(|at| *at > 0)
 }
 
 /// Returns where to cut so that half of `room` remains free: before the last two whole turns and the current one if possible,
@@ -95,9 +88,8 @@ pub(super) fn cut(messages: &[Message], room: u64) -> usize {
 /// Returns the start of the newest messages, up to `most`, beginning with a user's message.
 pub(super) fn newest(messages: &[Message], most: usize) -> usize {
     let from = messages.len().saturating_sub(most);
-    let user = messages[from..]
-        .iter()
-        .position(|message| matches!(message, Message::User(_)));
+    let is_user = |message: &Message| matches!(message, Message::User(_));
+    let user = messages[from..].iter().position(is_user);
     // A longer turn is not split.
     user.map_or_else(|| last_turns(messages, 1).unwrap_or(0), |at| from + at)
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::turn::{Shared, Turn};
+use super::turn::Turn;
 use crate::bus::Event;
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_IMAGES, MAX_MEDIA};
 use crate::message::{Media, MediaKind, Reply, ToolResult};
@@ -59,14 +59,9 @@ impl Turn<'_> {
     /// Stores the pictures that a model made in the workspace, and adds their paths to its text, so that the user finds them and
     /// the model knows of them. Sends them to the chat of a bot, whose user cannot open a path.
     pub(super) fn keep_pictures(&mut self, reply: &mut Reply) {
-        let Shared {
-            agent,
-            cancel,
-            events,
-            ..
-        } = self.shared;
+        let turn = self.shared;
         let pictures = reply.images.iter().map(|picture| {
-            let Some(workers) = &agent.workers else {
+            let Some(workers) = &turn.agent.workers else {
                 return "shown by the program".to_owned();
             };
             let day = rfc3339(SystemTime::now());
@@ -76,7 +71,7 @@ impl Turn<'_> {
                 action: FileAction::TakeFile { name },
                 content: STANDARD.decode(&picture.base64).unwrap_or_default(),
             };
-            match workers.call(job, cancel).and_then(Kept::into_text) {
+            match workers.call(job, turn.cancel).and_then(Kept::into_text) {
                 Ok(path) => {
                     self.send_file(&path);
                     workers.workspace().path.join(path).display().to_string()
@@ -87,7 +82,7 @@ impl Turn<'_> {
         for picture in pictures.collect::<Vec<_>>() {
             let gap = if reply.text.is_empty() { "" } else { "\n\n" };
             let line = format!("{gap}[picture: {picture}]");
-            events(Event::Delta(line.clone()));
+            (turn.events)(Event::Delta(line.clone()));
             reply.text.push_str(&line);
         }
     }

@@ -84,10 +84,9 @@ impl Prompt {
 
     /// Returns the user's message, with the skill that it invokes.
     pub(super) fn expand_skill(&self, input: &str) -> String {
-        self.files
-            .as_ref()
-            .and_then(|files| files.skills.expand(input))
-            .unwrap_or_else(|| input.to_owned())
+        let files = self.files.as_ref();
+        let expanded = files.and_then(|files| files.skills.expand(input));
+        expanded.unwrap_or_else(|| input.to_owned())
     }
 
     /// Returns the time of a message, for the model; empty if the zone is unknown.
@@ -140,7 +139,7 @@ impl PromptFiles {
         match text {
             Ok(text) => {
                 let text = text.unwrap_or_default();
-                let shown = bounded(&text, SHOWN_OF_GUIDANCE, "read_file shows them");
+                let shown = bounded(&text, SHOWN_OF_GUIDANCE, "read_file");
                 if !shown.is_empty() {
                     let about = format!("{ABOUT_GUIDANCE}\n{shown}");
                     prompt.section("AGENTS.md OF THE WORKSPACE", &about);
@@ -161,16 +160,9 @@ impl PromptFiles {
             Ok(None) => return,
             Err(e) => return prompt.leave_out(path, "USER.md", &e),
         };
-        let reader = "the memory tool shows them";
-        for (title, name, most, reader) in [
-            (
-                "USER PREFERENCES",
-                "USER.md",
-                SHOWN_OF_USER,
-                "read_file shows them",
-            ),
-            ("MEMORY", "MEMORY.md", SHOWN_OF_MEMORY, reader),
-        ] {
+        let user = ("USER PREFERENCES", "USER.md", SHOWN_OF_USER, "read_file");
+        let memory = ("MEMORY", "MEMORY.md", SHOWN_OF_MEMORY, "the memory tool");
+        for (title, name, most, reader) in [user, memory] {
             match dir.read_untrusted(name) {
                 Ok(text) => {
                     prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader));
@@ -318,14 +310,14 @@ fn opened(grant: &Grant) -> Result<Option<Dir>> {
     grant.open().map(|held| held.map(Dir::from))
 }
 
-/// Returns the fenced beginning of a text, with the number of omitted bytes; `reader` is a hint how to read them.
+/// Returns the fenced beginning of a text, with the number of omitted bytes; `reader` is the tool that shows them.
 fn bounded(text: &str, most: usize, reader: &str) -> String {
     let text = text.trim();
     let shown = first_lines(text, most);
     let fenced = fenced(shown);
     match text.len() - shown.len() {
         0 => fenced,
-        left => format!("{fenced}\n[{left} more bytes are left out here: {reader}]"),
+        left => format!("{fenced}\n[{left} more bytes are left out here: {reader} shows them]"),
     }
 }
 

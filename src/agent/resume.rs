@@ -53,24 +53,20 @@ pub(super) fn calls_used(session: &Session) -> u32 {
 
 /// Returns the ids of the messages in the last turn of the conversation.
 pub(super) fn ids_in_turn(session: &Session) -> Vec<String> {
-    let ids = last_turn(session)
-        .iter()
-        .filter_map(|message| match message {
-            Message::User(user) if user.kind != UserKind::Note => Some(user.ids.clone()),
-            _ => None,
-        });
+    let messages = last_turn(session).iter();
+    let ids = messages.filter_map(|message| match message {
+        Message::User(user) if user.kind != UserKind::Note => Some(user.ids.clone()),
+        _ => None,
+    });
     ids.flatten().collect()
 }
 
 pub(super) fn last_reply(session: &Session) -> Option<&Reply> {
-    session
-        .messages
-        .iter()
-        .rev()
-        .find_map(|message| match message {
-            Message::Assistant(reply) => Some(reply),
-            _ => None,
-        })
+    let mut newest_first = session.messages.iter().rev();
+    newest_first.find_map(|message| match message {
+        Message::Assistant(reply) => Some(reply),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -116,9 +116,7 @@ pub(crate) trait TaskSink: Send + Sync {
 }
 
 /// Sends reports to the program.
-struct ReportSender(Sender<TaskReport>);
-
-impl TaskSink for ReportSender {
+impl TaskSink for Sender<TaskReport> {
     fn begin(&self) -> Cancel {
         Cancel::new(None)
     }
@@ -126,7 +124,7 @@ impl TaskSink for ReportSender {
     fn end(&self, report: Option<TaskReport>) {
         if let Some(report) = report {
             // The receiver may have been dropped.
-            self.0.send(report).ok();
+            self.send(report).ok();
         }
     }
 }
@@ -135,7 +133,7 @@ impl Tasks {
     /// For a program that answers reports itself: each by a turn with [`Request::from`] it, and then [`Tasks::close`].
     pub fn new() -> (Self, Receiver<TaskReport>) {
         let (sender, reports) = mpsc::channel();
-        (Self::with_sink(ReportSender(sender)), reports)
+        (Self::with_sink(sender), reports)
     }
 
     pub(crate) fn with_sink(sink: impl TaskSink + 'static) -> Self {

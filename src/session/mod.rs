@@ -30,7 +30,7 @@ use crate::error::Result;
 use crate::message::{Message, Reply, TurnStop};
 pub(crate) use crate::paths::fresh_key;
 pub use crate::paths::session_name as key;
-use crate::paths::{UNNAMED, shown_key};
+use crate::paths::{UNNAMED, check_session, shown_key};
 pub use crate::storage::Durability;
 use crate::text::{counted, to_single_line};
 pub use archive::SessionInfo;
@@ -44,8 +44,6 @@ pub(crate) use media::{NOT_SHOWN, SHOWN_TURNS};
 pub(crate) use open::OpenSession;
 pub use store::{Guard, MemoryStore, Store};
 pub use values::Values;
-
-use crate::paths::check_session;
 
 /// Time to wait for a conversation that another process has locked.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -143,23 +141,17 @@ impl Session {
     /// Describes the conversation for a user: its name, the number of messages and the last question, or that it is new.
     pub(crate) fn describe(&self) -> String {
         let name = to_single_line(&shown_key(&self.name), 80);
-        let last = self.messages.iter().rev().find_map(title);
-        match last {
-            None => format!("{name} is a new conversation"),
-            Some(last) => format!(
-                "{name}: {}; you asked last: {}",
-                counted(self.messages.len(), "message"),
-                last
-            ),
-        }
+        let Some(last) = self.messages.iter().rev().find_map(title) else {
+            return format!("{name} is a new conversation");
+        };
+        let count = counted(self.messages.len(), "message");
+        format!("{name}: {count}; you asked last: {last}")
     }
 
     /// Adds a reply to a last question without an answer; otherwise a model would answer it together with the next question.
     pub(crate) fn close_turn(&mut self) {
-        let text = match (
-            self.messages.iter().rfind(|message| !message.is_note()),
-            self.ended,
-        ) {
+        let last = self.messages.iter().rfind(|message| !message.is_note());
+        let text = match (last, self.ended) {
             (None | Some(Message::System(_)), _) => return,
             (Some(Message::Assistant(reply)), _) if reply.calls.is_empty() => return,
             (_, Some(TurnStop::Cancelled)) => "[stopped by the user before an answer]",

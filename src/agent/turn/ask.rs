@@ -123,6 +123,38 @@ impl<'a> Shared<'a> {
         }
         Ok((result, model.model(), arrived))
     }
+
+    /// Returns an error for a request that no model with this window can read. It costs a large upload otherwise, and some
+    /// servers silently cut its beginning.
+    fn check_size(&self, tokens: u64) -> Result<()> {
+        let window = self.history.window;
+        if window == 0 || history::at_least(tokens) <= window {
+            return Ok(());
+        }
+        let error = Error::usage(format!(
+            "the request has about {tokens} tokens, and the model's context window has {window}"
+        ));
+        Err(error.hint(
+            "send a part of it (tail, grep), name a file that the tools can search, or set a larger `context_window`",
+        ))
+    }
+
+    /// Records the usage of a request and its reply.
+    fn bill(&self, model: &dyn Provider, request: &provider::Request, reply: &Reply) {
+        let mut usage = reply.usage;
+        let estimated = usage == Usage::default() && self.budget.needs_estimates();
+        if estimated {
+            usage.prompt_tokens = request.input_tokens;
+            usage.completion_tokens = history::weight([&Message::Assistant(reply.clone())]);
+        }
+        // Uncounted usage may have a cost, so it is unknown instead of zero.
+        let counted = (usage != Usage::default()).then_some(usage);
+        let listed = counted.and_then(|usage| model.price().of(usage));
+        // The higher cost, so that a host cannot bypass the budget by reporting a low one.
+        let cost = [reply.cost, listed].into_iter().flatten().reduce(f64::max);
+        let cost = cost.map(|cost| rounded(cost.max(0.0)));
+        self.budget.record(model.model(), usage, estimated, cost);
+    }
 }
 
 /// Shows the events of a request without keys. The end of a text that may begin a key waits for the next piece, or for a text of
@@ -170,39 +202,5 @@ impl Redacted<'_> {
         if !text.is_empty() {
             (self.events)(kind(text));
         }
-    }
-}
-
-impl Shared<'_> {
-    /// Returns an error for a request that no model with this window can read. It costs a large upload otherwise, and some
-    /// servers silently cut its beginning.
-    fn check_size(&self, tokens: u64) -> Result<()> {
-        let window = self.history.window;
-        if window == 0 || history::at_least(tokens) <= window {
-            return Ok(());
-        }
-        let error = Error::usage(format!(
-            "the request has about {tokens} tokens, and the model's context window has {window}"
-        ));
-        Err(error.hint(
-            "send a part of it (tail, grep), name a file that the tools can search, or set a larger `context_window`",
-        ))
-    }
-
-    /// Records the usage of a request and its reply.
-    fn bill(&self, model: &dyn Provider, request: &provider::Request, reply: &Reply) {
-        let mut usage = reply.usage;
-        let estimated = usage == Usage::default() && self.budget.needs_estimates();
-        if estimated {
-            usage.prompt_tokens = request.input_tokens;
-            usage.completion_tokens = history::weight([&Message::Assistant(reply.clone())]);
-        }
-        // Uncounted usage may have a cost, so it is unknown instead of zero.
-        let counted = (usage != Usage::default()).then_some(usage);
-        let listed = counted.and_then(|usage| model.price().of(usage));
-        // The higher cost, so that a host cannot bypass the budget by reporting a low one.
-        let cost = [reply.cost, listed].into_iter().flatten().reduce(f64::max);
-        let cost = cost.map(|cost| rounded(cost.max(0.0)));
-        self.budget.record(model.model(), usage, estimated, cost);
     }
 }

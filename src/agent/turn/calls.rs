@@ -77,10 +77,8 @@ impl Calls {
     /// Returns the error of a turn in which a call was refused because the user could not be asked.
     pub(super) fn take_unasked(&mut self) -> Option<Error> {
         let tool = self.unasked.take()?;
-        let error = Error::new(
-            Kind::Limit,
-            format!("{tool} was not run: it needs confirmation, but nobody can be asked"),
-        );
+        let what = format!("{tool} was not run: it needs confirmation, but nobody can be asked");
+        let error = Error::new(Kind::Limit, what);
         Some(error.hint("ask at a terminal (`bantam agent -c`), or take it out of tools.confirm"))
     }
 
@@ -208,7 +206,7 @@ impl Turn<'_> {
             arguments: json!({ "file": path }).to_string(),
             ..ToolCall::default()
         };
-        let (result, _) = self.calls.run_one(&self.shared, &agent.admit_own(&call));
+        let (result, _) = self.calls.run_one(&self.shared, &agent.prepare(&call));
         if result.is_error {
             self.shared.warn(result.content);
         }
@@ -218,19 +216,15 @@ impl Turn<'_> {
     where
         Self: 'c,
     {
-        let call = self.shared.agent.tools.prepare(raw);
-        let refused = match self.calls.cut_at {
+        let mut admitted = self.shared.agent.prepare(raw);
+        admitted.refused = match self.calls.cut_at {
             Some(limit) if !is_complete(raw) => Some(format!(
                 "your reply was cut at {limit} tokens, and this call with it: write the rest in parts, each shorter than \
                  that, a file with append_file"
             )),
-            _ => self.detector.refuses(&call),
+            _ => self.detector.refuses(&admitted.call),
         };
-        Admitted {
-            call,
-            refused,
-            is_approved: false,
-        }
+        admitted
     }
 
     /// Runs calls together. Appends each result as soon as the earlier ones are appended. If the last call of the reply is
@@ -250,28 +244,20 @@ impl Turn<'_> {
         } = self;
         let mut left = batch.iter();
         calls.run_all(shared, batch, |(mut result, report)| {
-            if let Some(Admitted {
-                call,
-                refused: None,
-                ..
-            }) = left.next()
-            {
+            let run = left.next().filter(|next| next.refused.is_none());
+            if let Some(Admitted { call, .. }) = run {
                 detector.brought(call, &result);
             }
             // The line number makes the name of the pages unique in the conversation.
             let pages = format!("r{}", open.place());
             result.content = calls.pages.fold(&pages, &report.name, result.content);
             response.tool_calls.push(report);
-            let is_last = is_last && left.len() == 0;
-            if is_last {
+            let mut durability = Durability::Later;
+            if is_last && left.len() == 0 {
                 result.content.push_str(calls.notice);
+                // The last result is synced with all earlier ones.
+                durability = Durability::Now;
             }
-            // The last result is synced with all earlier ones.
-            let durability = if is_last {
-                Durability::Now
-            } else {
-                Durability::Later
-            };
             let message = Message::ToolResult(result);
             open.append(&[Record::Message(&message)], durability, SystemTime::now())?;
             // Images take much memory, of which the copy made for the file is freed first.
@@ -362,7 +348,7 @@ impl Agent {
                     ..ToolCall::default()
                 };
                 let calls = Calls::new(&open.session);
-                let (result, _) = calls.run_one(&shared, &self.admit_own(&call));
+                let (result, _) = calls.run_one(&shared, &self.prepare(&call));
                 calls.store_values(&mut open)?;
                 Ok(ToolOutput {
                     text: result.content,
@@ -373,11 +359,9 @@ impl Agent {
         });
         called.map_err(|e| self.redacted(e))
     }
-}
 
-impl Agent {
-    /// Admits a call that the program makes.
-    fn admit_own<'c>(&'c self, call: &'c ToolCall) -> Admitted<'c> {
+    /// Makes a call that may run.
+    fn prepare<'c>(&'c self, call: &'c ToolCall) -> Admitted<'c> {
         Admitted {
             call: self.tools.prepare(call),
             refused: None,
