@@ -277,6 +277,23 @@ fn full_disk_delays_messages_to_a_bot() {
 }
 
 #[test]
+fn copies_for_chats_leave_free_space() {
+    if !is_inside("full::copies_for_chats_leave_free_space") {
+        return;
+    }
+    let send = call("call_1", "message", &json!({ "file": "notes.txt" }));
+    let board = Board::asking(replies([Reply::calls([send])]));
+    let (home, api) = (&board.home, BotApi::start());
+    home.config(&bot::config(&board.model, &api).to_string());
+    home.write("workspace/notes.txt", "short");
+    home.agent(["-m", "hi"]).exits(0);
+    home.agent(["-m", "Send it."]).exits(0);
+    let told = board.model.request(2);
+    assert!(told.texts("tool")[0].contains("too little free space"));
+    assert!(api.sent(42).is_empty());
+}
+
+#[test]
 fn doctor_names_a_full_disk() {
     if !is_inside("full::doctor_names_a_full_disk") {
         return;
