@@ -145,7 +145,7 @@ impl Session {
         let name = to_single_line(&shown_key(&self.name), 80);
         let last = self.messages.iter().rev().find_map(title);
         match last {
-            None => format!("{name} is a new conversation"),
+            None => format!("{name}: a new conversation"),
             Some(last) => format!(
                 "{name}: {}; you asked last: {}",
                 counted(self.messages.len(), "message"),
