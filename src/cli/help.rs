@@ -12,14 +12,8 @@ use crate::text::{self, nearest, not_found_near};
 /// Lines of an exit code and its meaning.
 pub(super) const EXIT_CODES: &str = include_str!("texts/exit-codes.txt");
 
-/// Subjects of the command groups.
-const GROUPS: [(&str, &str); 5] = [
-    ("config", "settings"),
-    ("sessions", "conversations"),
-    ("skills", "skills"),
-    ("mcp", "MCP servers"),
-    ("cron", "scheduled jobs"),
-];
+/// Lines of a command group and its subject.
+const GROUPS: &str = include_str!("texts/groups.txt");
 
 /// Width of the left column, and maximum width of a page.
 const LEFT: usize = 27;
@@ -159,7 +153,8 @@ pub(super) fn overview() -> Result<u8> {
 
 /// Returns what a group of commands is about.
 pub(super) fn subject(group: &str) -> &'static str {
-    let row = GROUPS.iter().find(|(name, _)| *name == group);
+    let mut rows = GROUPS.lines().filter_map(|row| row.split_once(' '));
+    let row = rows.find(|(name, _)| *name == group);
     row.map_or("", |(_, subject)| subject)
 }
 

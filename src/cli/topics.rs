@@ -68,10 +68,9 @@ pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEn
     }
     // Other forms of a word begin with its stem.
     let is_form = |token: &str, word: &str| {
-        let stem = if word.len() > 3 {
-            word.trim_end_matches('s').trim_end_matches('e')
-        } else {
-            word
+        let stem = match word.len() {
+            0..=3 => word,
+            _ => word.trim_end_matches('s').trim_end_matches('e'),
         };
         token.strip_prefix(stem).is_some_and(|rest| rest.len() <= 3)
     };
