@@ -54,7 +54,7 @@ pub(super) fn run(ui: &Ui, args: &Args) -> Result<u8> {
 fn sections(name: &str) -> String {
     let (topic, words) = name.split_once(' ').unwrap_or((name, ""));
     let page = format!("bantam help {topic}");
-    let places = topics::places().filter(|place| place.page == page);
+    let places = topics::places("").filter(|place| place.page == page);
     let places: Vec<HelpEntry> = places.collect();
     let found = topics::search(&places, words)
         .into_iter()
@@ -65,9 +65,8 @@ fn sections(name: &str) -> String {
 
 /// Prints the commands that show the places with all these words, the best first.
 fn search(words: &str) -> Result<u8> {
-    let mut places: Vec<HelpEntry> = topics::places().collect();
     let quoted = format!(" {}", shell_words::quote(words));
-    places.iter_mut().for_each(|place| place.page += &quoted);
+    let mut places: Vec<HelpEntry> = topics::places(&quoted).collect();
     let mut known = BTreeSet::new();
     for command in COMMANDS {
         let place = |title: &str, text: &str| HelpEntry {
