@@ -26,7 +26,7 @@ use crate::provider::catalog::{self, learn_window};
 use crate::session::{MemoryStore, archive, fresh_key};
 use crate::sync;
 use crate::telegram::deliver::Delivery;
-use crate::text::not_found_near;
+use crate::text::{not_found_near, to_single_line};
 
 /// Flags of which one at most is given.
 const EXCLUSIVE: [&[&str]; 5] = [
@@ -86,6 +86,12 @@ impl Run<'_> {
     fn ask(self, mut request: Request) -> Result<u8> {
         let loaded = self.app.loaded()?;
         self.ui.signals.watch()?;
+        // Only a conversation asks whether to attach it.
+        let asked = question::asked(self.args)?;
+        for (path, _) in attach::named_in(&asked, &self.app.env).unwrap_or_default() {
+            let note = format!("@{path} is sent as text; -a {path} attaches the file");
+            self.ui.note(&to_single_line(&note, 500));
+        }
         self.attach(&mut request, loaded)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
         let deadline = self.deadline.clone();

@@ -12,8 +12,8 @@ use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{
-    Behavior, Cmd, CompletionType, Config, Context as LineContext, EventHandler, Helper, KeyCode,
-    KeyEvent, Modifiers,
+    Behavior, Cmd, CompletionType, ConditionalEventHandler, Config, Context as LineContext, Event,
+    EventContext, EventHandler, Helper, KeyCode, KeyEvent, Modifiers, RepeatCount,
 };
 
 use super::slash;
@@ -26,6 +26,8 @@ use crate::text::{is_unsafe_to_show, without_controls};
 
 /// Prompt before a message.
 const PROMPT: &str = "> ";
+/// Typed end of a line that another one follows; a control character is not shown.
+const CONTINUED: &str = "\\\u{1}\n";
 
 /// Maximum number of messages in the history, and maximum size of each, in bytes; `state/history` is then smaller than 8 MB.
 const MAX_ENTRIES: usize = 500;
@@ -57,6 +59,8 @@ impl Editor {
         reader.set_helper(Some(LineHelper { env }));
         let alt_enter = KeyEvent(KeyCode::Enter, Modifiers::ALT);
         reader.bind_sequence(alt_enter, EventHandler::Simple(Cmd::Newline));
+        let enter = KeyEvent(KeyCode::Enter, Modifiers::NONE);
+        reader.bind_sequence(enter, EventHandler::Conditional(Box::new(Continuation)));
         if let Some(path) = &history {
             // An unreadable history counts as empty.
             reader.load_history(path).ok();
@@ -68,7 +72,7 @@ impl Editor {
     pub(super) fn read(&mut self) -> Result<Option<String>> {
         match self.reader.readline(PROMPT) {
             Ok(text) => {
-                let text = without_controls(&text);
+                let text = without_controls(&text.replace(CONTINUED, "\n"));
                 self.remember(&text);
                 Ok(Some(text))
             }
@@ -118,7 +122,10 @@ impl rustyline::completion::Completer for LineHelper {
         let word = &before[start..];
         let mut found: Vec<String> = match word.strip_prefix('@') {
             Some(path) => files(path, &self.env),
-            None if start == 0 => slash::names().map(str::to_owned).collect(),
+            None if start == 0 => slash::names()
+                .chain(["/clear"])
+                .map(str::to_owned)
+                .collect(),
             None => Vec::new(),
         };
         found.retain(|found| found.starts_with(word));
@@ -159,14 +166,23 @@ impl Hinter for LineHelper {
     type Hint = String;
 }
 
+/// Enter after a backslash begins another line, with a mark by which the backslash is removed; a pasted one remains.
+struct Continuation;
+
+impl ConditionalEventHandler for Continuation {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, line: &EventContext) -> Option<Cmd> {
+        let is_continued = line.line()[..line.pos()].ends_with('\\');
+        is_continued.then(|| Cmd::Insert(1, CONTINUED[1..].to_owned()))
+    }
+}
+
 impl Validator for LineHelper {
-    /// A backslash at the end begins another line. It remains, because a pasted one must.
+    /// A backslash at the end begins another line on a dumb terminal, which has no keys.
     fn validate(&self, line: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
-        if line.input().ends_with('\\') {
-            Ok(ValidationResult::Incomplete)
-        } else {
-            Ok(ValidationResult::Valid(None))
-        }
+        Ok(match line.input().strip_suffix('\\') {
+            Some(_) => ValidationResult::Incomplete,
+            None => ValidationResult::Valid(None),
+        })
     }
 }
 

@@ -12,14 +12,8 @@ use crate::text::{self, nearest, not_found_near};
 /// Lines of an exit code and its meaning.
 pub(super) const EXIT_CODES: &str = include_str!("texts/exit-codes.txt");
 
-/// Subjects of the command groups.
-const GROUPS: [(&str, &str); 5] = [
-    ("config", "settings"),
-    ("sessions", "conversations"),
-    ("skills", "skills"),
-    ("mcp", "MCP servers"),
-    ("cron", "scheduled jobs"),
-];
+/// Lines of a command group and its subject.
+const GROUPS: &str = include_str!("texts/groups.txt");
 
 /// Width of the left column, and maximum width of a page.
 const LEFT: usize = 27;
@@ -60,7 +54,7 @@ pub(super) fn run(ui: &Ui, args: &Args) -> Result<u8> {
 fn sections(name: &str) -> String {
     let (topic, words) = name.split_once(' ').unwrap_or((name, ""));
     let page = format!("bantam help {topic}");
-    let places = topics::places().filter(|place| place.page == page);
+    let places = topics::places("").filter(|place| place.page == page);
     let places: Vec<HelpEntry> = places.collect();
     let found = topics::search(&places, words)
         .into_iter()
@@ -71,9 +65,8 @@ fn sections(name: &str) -> String {
 
 /// Prints the commands that show the places with all these words, the best first.
 fn search(words: &str) -> Result<u8> {
-    let mut places: Vec<HelpEntry> = topics::places().collect();
     let quoted = format!(" {}", shell_words::quote(words));
-    places.iter_mut().for_each(|place| place.page += &quoted);
+    let mut places: Vec<HelpEntry> = topics::places(&quoted).collect();
     let mut known = BTreeSet::new();
     for command in COMMANDS {
         let place = |title: &str, text: &str| HelpEntry {
@@ -159,7 +152,8 @@ pub(super) fn overview() -> Result<u8> {
 
 /// Returns what a group of commands is about.
 pub(super) fn subject(group: &str) -> &'static str {
-    let row = GROUPS.iter().find(|(name, _)| *name == group);
+    let mut rows = GROUPS.lines().filter_map(|row| row.split_once(' '));
+    let row = rows.find(|(name, _)| *name == group);
     row.map_or("", |(_, subject)| subject)
 }
 

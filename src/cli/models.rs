@@ -41,10 +41,9 @@ fn page(host: &str, offers: &[Offer]) -> String {
 }
 
 fn display_name(offer: &Offer) -> &str {
-    if offer.name.is_empty() {
-        &offer.id
-    } else {
-        &offer.name
+    match offer.name.as_str() {
+        "" => &offer.id,
+        name => name,
     }
 }
 

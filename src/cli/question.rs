@@ -68,11 +68,7 @@ pub(super) fn read(
         None => (String::new(), input),
     };
     if text.trim().is_empty() {
-        let hint = if media.is_empty() && !args.has("attach") {
-            "run `bantam \"a question\"`, or pipe one in"
-        } else {
-            "add one: `bantam \"What is this?\" <FILE`, or `bantam -a FILE \"What is this?\"`"
-        };
+        let hint = "run `bantam \"a question\"`, also with `-a FILE` or `<FILE`, or pipe one in";
         return Err(Error::usage("no question").hint(hint));
     }
     let request = Request::new(text, "");

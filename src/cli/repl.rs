@@ -85,7 +85,9 @@ impl Repl {
                 Ok(Input::Subcommand(command, argument)) => self.command(command, &argument),
                 Err(e) => Err(e),
             };
-            if let Err(e) = done {
+            if let Err(mut e) = done {
+                let hint = e.hint.map(|hint| hint.replace("bantam models", "/model"));
+                e.hint = hint.map(|hint| hint.replace("bantam sessions list", "/resume"));
                 self.ui.end_line();
                 report(&e);
             }

@@ -127,7 +127,6 @@ fn without_fence(text: &str) -> &str {
     let inner = text
         .strip_prefix("```")
         .and_then(|text| text.strip_suffix("```"));
-    inner
-        .and_then(|inner| inner.split_once('\n'))
-        .map_or(text, |(_, content)| content)
+    let inner = inner.and_then(|inner| inner.split_once('\n'));
+    inner.map_or(text, |(_, content)| content)
 }

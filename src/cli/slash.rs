@@ -152,7 +152,8 @@ impl Repl {
             self.ui.note("no earlier conversation");
         } else {
             self.ui.line(&printable(&table(&[], &rows)));
-            self.ui.note("/resume KEY continues one");
+            let all = "`bantam sessions list` in a shell lists all";
+            self.ui.note(&format!("/resume KEY continues one; {all}"));
         }
         Ok(())
     }

@@ -185,6 +185,7 @@ fn add_gateway(page: &mut StatusPage, gateway: &Value, zone: &Zone) {
     }
     if let Some(jobs @ [next, ..]) = gateway["jobs"].as_array().map(Vec::as_slice) {
         let (count, name, at) = (jobs.len(), text(&next["name"]), time(&next["next"]));
-        page.add("jobs", format!("{count}, the next is {name} at {at}"));
+        let line = format!("{count} enabled, the next is {name} at {at}");
+        page.add("jobs", line);
     }
 }

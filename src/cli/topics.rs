@@ -35,14 +35,14 @@ pub(super) struct HelpEntry {
     pub text: String,
 }
 
-/// Returns the sections of all pages.
-pub(super) fn places() -> impl Iterator<Item = HelpEntry> {
-    names().flat_map(|name| {
+/// Returns the sections of all pages. The commands that show them end with `words`.
+pub(super) fn places(words: &str) -> impl Iterator<Item = HelpEntry> {
+    names().flat_map(move |name| {
         let text = format!("\n{}", page(name).unwrap_or_default());
         let section = |section: &str| {
             let (title, text) = section.split_once('\n').unwrap_or((section, ""));
             HelpEntry {
-                page: format!("bantam help {name}"),
+                page: format!("bantam help {name}{words}"),
                 title: title.trim_start_matches(['#', ' ']).to_owned(),
                 text: text.to_owned(),
             }
@@ -68,10 +68,9 @@ pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEn
     }
     // Other forms of a word begin with its stem.
     let is_form = |token: &str, word: &str| {
-        let stem = if word.len() > 3 {
-            word.trim_end_matches('s').trim_end_matches('e')
-        } else {
-            word
+        let stem = match word.len() {
+            0..=3 => word,
+            _ => word.trim_end_matches('s').trim_end_matches('e'),
         };
         token.strip_prefix(stem).is_some_and(|rest| rest.len() <= 3)
     };

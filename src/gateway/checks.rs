@@ -53,14 +53,14 @@ pub(crate) fn check_command(loaded: &Loaded) -> Result<Arc<CheckCommand>> {
         let output = redactor.redact_output(printed.into_owned(), "");
         let last = output.trim().lines().last().unwrap_or_default();
         let why = match ending(done.end, timeout_secs) {
-            Some(ending) => format!("{ending} {}", to_single_line(last, 200)),
+            Some(ending) if last.is_empty() => ending,
+            Some(ending) => format!("{ending}: {}", to_single_line(last, 200)),
             None if last.is_empty() => "the command printed nothing".to_owned(),
             None => return Ok(Ok(output)),
         };
-        let why = why.trim_end();
         match done.end {
             // With 126 and 127, the shell reports that it cannot run a command.
-            Termination::Code(code) if !matches!(code, 126 | 127) => Ok(Err(why.to_owned())),
+            Termination::Code(code) if !matches!(code, 126 | 127) => Ok(Err(why)),
             _ => Err(Error::failed(format!("the check could not run: {why}"))),
         }
     }))

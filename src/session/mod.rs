@@ -142,7 +142,7 @@ impl Session {
     pub(crate) fn describe(&self) -> String {
         let name = to_single_line(&shown_key(&self.name), 80);
         let Some(last) = self.messages.iter().rev().find_map(title) else {
-            return format!("{name} is a new conversation");
+            return format!("{name}: a new conversation");
         };
         let count = counted(self.messages.len(), "message");
         format!("{name}: {count}; you asked last: {last}")

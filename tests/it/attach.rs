@@ -40,6 +40,8 @@ fn an_image_goes_beside_the_question_and_stays_in_the_conversation() {
     let home = Home::with(&model.config());
     // Its type is detected by its bytes instead of its name.
     let pixel = home.write("pixel.txt", GIF);
+    let named = format!("what is @{}?", pixel.display());
+    home.agent(["--dry-run", &named]).exits(0).says("-a /");
     home.bantam()
         .args(["agent", "-m", "what is this?", "-a"])
         .arg(&pixel)

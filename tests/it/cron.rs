@@ -401,13 +401,16 @@ fn a_check_decides_whether_the_model_is_asked() {
     );
     cron(&home, ["run", &broken])
         .exits(0)
-        .says("exit code 3 no such host");
+        .says("exit code 3: no such host");
     home.write("workspace/plain.sh", "true\n");
     let tried = |check| cron(&home, ["add", "--if", check, "-e", "1h", "x"]);
     tried("cat new.txt").exits(0).says("prints 1 line now");
     tried("cat /var/log/nosuch.log")
         .exits(0)
         .says("tools.read_paths");
+    let none = tried("grep zzz new.txt");
+    none.exits(0).says("found nothing now");
+    assert!(!none.stderr.contains("read_paths"), "{}", none.stderr);
     let unable = [
         ("nosuchcmd", "exit code 127"),
         ("./plain.sh", "exit code 126"),

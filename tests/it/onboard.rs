@@ -292,6 +292,23 @@ fn server_is_tested_with_a_question_and_keeps_its_settings() {
     onboard(closed(&home), &asked).finish().exits(0);
     assert_eq!(config(&home)["model_list"], json!([entry]));
     assert_eq!(chosen(&home), "server/qwen3:8b");
+
+    // The key of one server is not for another.
+    let other = Model::answering(|request, _| match request.method.as_str() {
+        "GET" => Reply::error(404, "no list"),
+        _ => Reply::text("ready"),
+    });
+    let asked = [
+        ("Change the model?", "y"),
+        (PROVIDER, &*other.base()),
+        ("Key, not shown (Enter: no key)", ""),
+        ("Model: ", "small"),
+        (BOT, ""),
+    ];
+    onboard(closed(&home), &asked).finish().exits(0);
+    assert_eq!(chosen(&home), "server/small");
+    let requests = other.requests();
+    assert!(requests.iter().all(|r| r.header("authorization").is_none()));
 }
 
 #[test]

@@ -287,8 +287,9 @@ fn readme_commands_print_their_results() {
     for (command, answer) in shown {
         let run = board.shell(&project, command, &[("PATH", &path)]);
         run.exits(0);
-        let (_, name) = answer.rsplit_once('(').unwrap_or_default();
-        let is_added = answer.starts_with("Added job ") && run.stdout.contains(name.trim_end());
+        let first = answer.lines().next().unwrap_or_default();
+        let (_, name) = first.rsplit_once('(').unwrap_or_default();
+        let is_added = answer.starts_with("Added job ") && run.stdout.contains(name);
         assert!(
             run.stdout.trim_end() == answer.trim_end() || is_added,
             "{command}: {}",

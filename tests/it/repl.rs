@@ -155,6 +155,8 @@ fn help_usage_and_mistyped_commands_are_answered_without_the_model() {
     talk.wait_for_stdout("/model [NAME]");
     talk.types("/usgae\n");
     talk.wait_for_stdout("did you mean `/usage`?");
+    talk.types("/model opnai\n");
+    talk.wait_for_stdout("hint: ");
     talk.types("two and two?\n");
     talk.wait_for_stdout("Four.\r\n\r\n\u{1b}[?2004h");
     talk.types("/usage\n");
@@ -175,8 +177,8 @@ fn pasted_and_continued_lines_are_one_message() {
     let mut talk = conversation(&home, []);
     talk.types("\x1b[200~fn f() {\n    grüße(世界) \\\n\n}\n\x1b[201~\r");
     talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
-    talk.types("first \\\n");
-    talk.types("second\n");
+    talk.types("first \\\r");
+    talk.types("second\r");
     talk.wait_for_stdout("Two.");
     talk.types("/quit\n");
     talk.finish().exits(0);
@@ -189,10 +191,7 @@ fn pasted_and_continued_lines_are_one_message() {
         model.request(0).body
     );
     assert!(
-        model
-            .request(1)
-            .last("user")
-            .ends_with("\nfirst \\\nsecond"),
+        model.request(1).last("user").ends_with("\nfirst \nsecond"),
         "{}",
         model.request(1).body
     );

@@ -70,7 +70,13 @@ impl ProviderChoice<'_> {
         };
         let place = list.iter().position(is_own).unwrap_or(list.len());
         if place == list.len() {
-            list.push(json!({"model": format!("{prefix}*")}));
+            list.push(Value::Null);
+        }
+        let base = list[place]["api_base"].as_str().unwrap_or_default();
+        let is_same = self.api_base.is_empty() || base.trim_end_matches('/') == self.api_base;
+        // The key of one address is not for another.
+        if list[place].is_null() || !is_same {
+            list[place] = json!({"model": format!("{prefix}*")});
         }
         if !self.api_base.is_empty() {
             list[place]["api_base"] = self.api_base.as_str().into();
@@ -111,8 +117,7 @@ impl ProviderChoice<'_> {
                 Err(e) => {
                     say(&format!("The models could not be listed: {}", e.message));
                     if e.kind == Kind::Unavailable && !self.api_base.is_empty() {
-                        let keeps = ui.agrees("Keep this address?", false)?;
-                        return Ok(keeps.then(Vec::new));
+                        return Ok(ui.agrees("Keep this address?", false)?.then(Vec::new));
                     }
                     if e.kind != Kind::Auth || !self.ask_key(ui)? {
                         // Some keys work for answers but not for the list.

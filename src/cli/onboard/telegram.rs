@@ -27,12 +27,9 @@ pub(super) fn connect(app: &App, ui: &Ui) -> Result<()> {
         let path = ["channels", "telegram", name];
         edit::set(&app.home, &app.env, &path, &value).map(drop)
     };
-    let question = if settings.token.is_empty() {
-        "Connect a Telegram bot?"
-    } else {
-        "Connect another Telegram bot?"
-    };
-    if ui.agrees(question, false)? {
+    let has_token = !settings.token.is_empty();
+    let which = if has_token { "another" } else { "a" };
+    if ui.agrees(&format!("Connect {which} Telegram bot?"), false)? {
         say(
             "Talk to @BotFather in Telegram (https://t.me/BotFather) and send /newbot to get a token.",
         );
