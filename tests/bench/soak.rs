@@ -320,7 +320,7 @@ fn home(model: &Model, api: &BotApi, people: &[i64]) -> Home {
         "-e",
         &JOB.to_string(),
     ];
-    home.bantam().args(job).run().exits(0);
+    home.run(job).exits(0);
     home
 }
 
@@ -353,7 +353,6 @@ fn main() -> ExitCode {
     api.weather(weather(&faults));
 
     let is_over = AtomicBool::new(false);
-    let started = Instant::now();
     let (mut written, samples, injected) = thread::scope(|scope| {
         let sampler = scope.spawn(|| samples(pid, LOOKS, &is_over));
         let injector = scope.spawn(|| inject_faults(&home, &faults, length, has_clock, &is_over));

@@ -128,9 +128,7 @@ fn refused_message_is_stored_but_not_sent() {
         let home = hasty(&model);
         home.agent(["-m", "hi"]).exits(0);
         let run = home.agent(["-m", "bad words"]);
-        run.exits(1)
-            .fails_with_a_hint()
-            .says("left out of the conversation");
+        run.fails(1).says("left out of the conversation");
         home.agent(["-m", "still there?"]).answers("Here.\n");
         is_said(
             &model.request(2),
@@ -340,10 +338,7 @@ fn a_conversation_that_starts_over_has_the_configured_model() {
         Reply::text("Three."),
     ]);
     let home = with_a_chosen_model(&model);
-    home.bantam()
-        .args(["sessions", "reset", "default"])
-        .run()
-        .exits(0);
+    home.run(["sessions", "reset", "default"]).exits(0);
     home.agent(["-m", "hi"]).exits(0);
     assert_eq!(model.request(0).body["model"], "test");
     let asked = home
@@ -376,8 +371,7 @@ fn unreadable_agent_file_fails_the_turn() {
         let home = hasty(&model);
         home.dir(format!("agent/{name}"));
         home.agent(["-m", "hi"])
-            .exits(3)
-            .fails_with_a_hint()
+            .fails(3)
             .says(&format!("agent/{name}"));
     }
 }

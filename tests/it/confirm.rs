@@ -133,10 +133,7 @@ fn at_the_terminal_the_user_says_yes_no_or_always() {
         .exits(0);
     home.agent(["-s", "kitchen", "-m", "write other.txt"])
         .exits(6);
-    home.bantam()
-        .args(["sessions", "reset", "garden"])
-        .run()
-        .exits(0);
+    home.run(["sessions", "reset", "garden"]).exits(0);
     home.agent(["-s", "garden", "-m", "write again.txt"])
         .exits(6);
 }
@@ -177,20 +174,13 @@ fn confirm_name_without_effect_is_refused() {
     run.exits(0).says(&line).says("\"nothing__now\"");
     run.says("\"clock__*\"; did you mean `clock`?");
     run.does_not_say("\"exec\"").does_not_say("clock__now");
-    let doctor = home.bantam().arg("doctor").run();
+    let doctor = home.run(["doctor"]);
     let both = format!("{says}\n  fix: {hint}\n");
     assert!(doctor.stdout.contains(&both), "{}", doctor.stdout);
 
     let home = Home::with(&model.config());
-    let set = |value: &str| {
-        home.bantam()
-            .args(["config", "set", "tools.confirm", value])
-            .run()
-    };
-    set(r#"["runs", "wirtes"]"#)
-        .exits(2)
-        .fails_with_a_hint()
-        .says("\"wirtes\"");
+    let set = |value: &str| home.run(["config", "set", "tools.confirm", value]);
+    set(r#"["runs", "wirtes"]"#).fails(2).says("\"wirtes\"");
     // Each tool has a name for the setting.
     let run = home
         .bantam()

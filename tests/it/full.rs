@@ -284,7 +284,7 @@ fn doctor_names_a_full_disk() {
     let board = Board::asking(Model::scripted([Reply::text("Hello.")]));
     board.home.agent(["-m", "hi"]).exits(0);
     board.fill();
-    let run = board.home.bantam().arg("doctor").run();
+    let run = board.home.run(["doctor"]);
     run.exits(1);
     let mut failed = run.stdout.lines().filter(|line| line.starts_with("FAIL"));
     let disk = failed.next().unwrap_or_default();

@@ -494,9 +494,7 @@ fn crashed_job_is_resumed_and_answered_once() {
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     gateway.wait_for_stderr("serving as");
-    home.bantam()
-        .args("cron add -m once --at +1s --to telegram:42".split(' '))
-        .run()
+    home.run("cron add -m once --at +1s --to telegram:42".split(' '))
         .exits(0);
     model.wait_for_requests(1);
     gateway.signal(Signal::KILL);
@@ -513,11 +511,7 @@ fn crashed_job_is_resumed_and_answered_once() {
     // The request of the run was repeated, and its question is in the conversation once.
     assert_eq!(model.requests().len(), 3);
     assert_eq!(model.request(1).texts("user").len(), 1);
-    let history = home
-        .bantam()
-        .args(["cron", "history", "--json"])
-        .run()
-        .json();
+    let history = home.run(["cron", "history", "--json"]).json();
     let runs = history["runs"].as_array().unwrap();
     assert_eq!((runs.len(), &runs[0]["status"]), (1, &json!("ok")));
 }

@@ -162,9 +162,9 @@ fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
 
 /// Returns the output of `bantam status`, as a page and as an object.
 fn status(home: &Home) -> (String, Value) {
-    let page = home.bantam().arg("status").run();
+    let page = home.run(["status"]);
     page.exits(0).is_quiet();
-    let object = home.bantam().args(["status", "--json"]).run();
+    let object = home.run(["status", "--json"]);
     (
         page.stdout.clone(),
         object.exits(0).json()["gateway"].clone(),
@@ -204,10 +204,9 @@ fn status_shows_state_of_gateway() {
         (&object["running"], &object["pid"], &object["waiting"]),
         (&json!(true), &json!(gateway.pid()), &json!(1))
     );
-    let second = home.bantam().arg("gateway").run();
+    let second = home.run(["gateway"]);
     second
-        .exits(7)
-        .fails_with_a_hint()
+        .fails(7)
         .says(&format!("(process {})", gateway.pid()));
 
     api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
@@ -495,7 +494,7 @@ fn a_gateway_removes_old_parts_of_conversations() {
     let job = ["cron", "add", "-m", "look", "-e", "1d", "--to", "none"];
     home.bantam().args(job).args(["-n", "job"]).run().exits(0);
     for _ in 0..2 {
-        home.bantam().args(["cron", "run", "job"]).run().exits(0);
+        home.run(["cron", "run", "job"]).exits(0);
     }
     let sessions = || {
         let files = home.files().into_iter();

@@ -201,15 +201,9 @@ fn a_reset_and_an_erasure_leave_no_media_behind() {
         asked.arg(file).run().exits(0);
     }
     assert_eq!(beside(&home).len(), 2, "{:?}", beside(&home));
-    home.bantam()
-        .args(["sessions", "reset", "x"])
-        .run()
-        .exits(0);
+    home.run(["sessions", "reset", "x"]).exits(0);
     assert_eq!(beside(&home).len(), 1, "{:?}", beside(&home));
-    home.bantam()
-        .args(["sessions", "erase", "y", "--yes"])
-        .run()
-        .exits(0);
+    home.run(["sessions", "erase", "y", "--yes"]).exits(0);
     assert_eq!(beside(&home), Vec::<String>::new());
 }
 

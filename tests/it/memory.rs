@@ -457,12 +457,7 @@ fn embedding_calls_count_in_usage() {
         3,
         "one call each for the question and the answer"
     );
-    let usage = home
-        .bantam()
-        .args(["usage", "--json"])
-        .run()
-        .exits(0)
-        .json();
+    let usage = home.run(["usage", "--json"]).exits(0).json();
     let of_vectors = usage["rows"].as_array().unwrap().iter();
     let of_vectors = of_vectors.filter(|row| row["model"] == "openai/v-1");
     let calls: u64 = of_vectors.map(|row| row["calls"].as_u64().unwrap()).sum();

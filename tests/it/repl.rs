@@ -91,7 +91,7 @@ fn earlier_conversation_is_continued_also_after_new() {
     assert_eq!(users(4), ["basil?", "mint?"]);
     assert_eq!(home.session("cli_default.2").texts("user"), ["second"]);
     // The command line does the same.
-    let shown = home.bantam().args(["sessions", "show", "default.2"]).run();
+    let shown = home.run(["sessions", "show", "default.2"]);
     shown.exits(0);
     assert!(shown.stdout.contains("second"), "{}", shown.stdout);
     home.agent(["-s", "default.2", "fourth"]).exits(0);
@@ -103,8 +103,8 @@ fn earlier_conversation_is_continued_also_after_new() {
     home.write("sessions/telegram_42.1.jsonl", "");
     let refused = home.agent(["-s", "telegram_42.1", "sixth"]);
     refused.exits(2).says("belongs to another channel");
-    let refused = home.bantam().args(["sessions", "show", "default.99"]).run();
-    refused.exits(2).fails_with_a_hint();
+    let refused = home.run(["sessions", "show", "default.99"]);
+    refused.fails(2);
 }
 
 #[test]

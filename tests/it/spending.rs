@@ -107,9 +107,7 @@ fn endless_job_is_stopped_and_reported_once() {
     let api = BotApi::start();
     api.chat(OWNER);
     let home = Home::with(&config(&model, &api));
-    home.bantam()
-        .args("cron add -m go --at +1s --to telegram:42".split(' '))
-        .run()
+    home.run("cron add -m go --at +1s --to telegram:42".split(' '))
         .exits(0);
     let gateway = start(&home);
     api.wait_for_texts(OWNER, 1);

@@ -74,10 +74,7 @@ fn waiting(home: &Home) -> Vec<String> {
 /// Returns the messages recorded in a conversation, or for it.
 #[track_caller]
 fn notes(home: &Home, key: &str) -> Vec<String> {
-    let run = home
-        .bantam()
-        .args(["sessions", "show", key, "--json"])
-        .run();
+    let run = home.run(["sessions", "show", key, "--json"]);
     let all = run
         .exits(0)
         .stdout
@@ -119,15 +116,9 @@ fn a_message_is_in_the_chat_before_the_answer() {
 fn message_tool_needs_a_bot() {
     let (model, api) = (Model::never_asked(), BotApi::start());
     let home = Home::with(&config(&model, &api));
-    has_all(
-        &home.bantam().arg("tools").run().exits(0).stdout,
-        ["\nmessage "],
-    );
+    has_all(&home.run(["tools"]).exits(0).stdout, ["\nmessage "]);
     home.config(&model.config().to_string());
-    has_none(
-        &home.bantam().arg("tools").run().exits(0).stdout,
-        ["\nmessage "],
-    );
+    has_none(&home.run(["tools"]).exits(0).stdout, ["\nmessage "]);
 }
 
 #[test]
@@ -189,9 +180,7 @@ fn a_job_writes_to_where_its_answer_goes() {
     let model = sending([json!({ "content": "I am at it." })]);
     let (api, home) = home(&model);
     let gateway = start(&home);
-    home.bantam()
-        .args("cron add -m report --at +1s --to telegram:43".split(' '))
-        .run()
+    home.run("cron add -m report --at +1s --to telegram:43".split(' '))
         .exits(0);
     let texts = api.wait_for_texts(OTHER, 2);
     assert_eq!(texts[0], "I am at it.");

@@ -102,10 +102,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
     talk.types("/quit\r");
     talk.finish().exits(0);
     // An erased conversation leaves no versions.
-    home.bantam()
-        .args(["sessions", "erase", "work", "--yes"])
-        .run()
-        .exits(0);
+    home.run(["sessions", "erase", "work", "--yes"]).exits(0);
     assert!(!home.path("state/undo/cli_work").exists());
 }
 

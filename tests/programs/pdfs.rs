@@ -63,10 +63,7 @@ fn pdf_is_sent_as_text_on_refusal() {
 fn read(home: &Home, model: &Model, args: &Value) -> String {
     let asked = model.asked();
     let question = json!({ "read": args }).to_string();
-    home.bantam()
-        .args(["agent", "--new", "-m", &question])
-        .run()
-        .exits(0);
+    home.run(["agent", "--new", "-m", &question]).exits(0);
     model.request(asked + 1).texts("tool").pop().unwrap()
 }
 

@@ -242,10 +242,16 @@ impl Home {
         }
     }
 
+    /// Runs `bantam ARGS...` with empty standard input.
+    #[track_caller]
+    pub fn run(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Run {
+        self.bantam().args(args).run()
+    }
+
     /// Runs `bantam agent ARGS...` with empty standard input.
     #[track_caller]
     pub fn agent<const N: usize>(&self, args: [&str; N]) -> Run {
-        self.bantam().arg("agent").args(args).run()
+        self.run(["agent"].into_iter().chain(args))
     }
 
     /// Fails the test if the canary is in a stream, or in a file other than `config.json`.
@@ -918,6 +924,12 @@ impl Run {
             self.stderr
         );
         self
+    }
+
+    /// Checks the exit code and the format of the error.
+    #[track_caller]
+    pub fn fails(&self, code: i32) -> &Self {
+        self.exits(code).fails_with_a_hint()
     }
 
     /// Parses stdout as JSON Lines.
