@@ -5,6 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::bot::dies;
 use crate::harness::{Home, Running, has_all, merged};
 use crate::model::{Model, Reply, Request};
 use crate::stored::journal;
@@ -102,8 +103,7 @@ fn timed_out_question_is_noted_in_history() {
     home.agent(["--timeout", "4", "-m", "one"]).exits(6);
     let running = home.bantam().args(["agent", "-m", "two"]).spawn();
     model.wait_for_requests(2);
-    running.signal(Signal::KILL);
-    drop(running.finish());
+    dies(running);
     home.agent(["-m", "three"]).exits(0);
     is_said(
         &model.request(2),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bot::{config, ends, start};
+use crate::bot::{config, dies, ends, start};
 use crate::botapi::{BotApi, Fault};
 use crate::door;
 use crate::harness::{Home, Running, has_all, merged, until};
@@ -226,8 +226,7 @@ fn status_shows_state_of_gateway() {
     until("an answer is not delivered", || {
         status(&home).1["undelivered"]["count"] == 1
     });
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
+    dies(gateway);
     let (page, _) = status(&home);
     has_all(
         &page,

@@ -6,10 +6,9 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use rustix::process::Signal;
 use serde_json::json;
 
-use crate::bot::{ends, start};
+use crate::bot::{dies, ends, start};
 use crate::botapi::{BotApi, TOKEN};
 use crate::harness::{Home, has_all, merged, until};
 use crate::model::{Model, Reply, Request, call};
@@ -322,8 +321,7 @@ fn attempt_is_counted_before_conversation_loads() {
             queue.matches("\"start\":").count() >= starts
                 || queue.contains(&format!("\"starts\":{starts}"))
         });
-        gateway.signal(Signal::KILL);
-        drop(gateway.finish());
+        dies(gateway);
     }
     let gateway = start(&home);
     let told = api.wait_for_texts(OWNER, 1);

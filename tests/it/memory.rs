@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::process::Command;
 
+use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 
 use crate::fixtures::{Fixture, calls};
@@ -106,6 +108,11 @@ fn an_appended_note_starts_a_line() {
     }
 }
 
+fn pipe(path: PathBuf) {
+    let mode = Mode::RUSR | Mode::WUSR;
+    mkfifoat(CWD, path, mode).unwrap();
+}
+
 #[test]
 fn links_pipes_and_directories_are_no_notes() {
     let keys = ["link", "out", "pipe", "dir"];
@@ -120,12 +127,7 @@ fn links_pipes_and_directories_are_no_notes() {
     fixture.home.dir("memory/dir.md");
     symlink("../workspace/notes.txt", at("link")).unwrap();
     symlink("../config.json", at("out")).unwrap();
-    rustix::fs::mkfifoat(
-        rustix::fs::CWD,
-        at("pipe"),
-        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
-    )
-    .unwrap();
+    pipe(at("pipe"));
     fixture.is_refused();
     assert_eq!(
         fixture.bytes("notes.txt"),
@@ -142,12 +144,7 @@ fn links_pipes_and_directories_are_no_notes() {
     fixture.home.write("memory/real.md", "nothing of it");
     symlink("../workspace/notes.txt", at("link")).unwrap();
     symlink("../config.json", at("out")).unwrap();
-    rustix::fs::mkfifoat(
-        rustix::fs::CWD,
-        at("pipe"),
-        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
-    )
-    .unwrap();
+    pipe(at("pipe"));
     let told = fixture.succeeds();
     assert!(told[0].contains("real.md"), "{told:?}");
     assert!(told[1].starts_with("no matches"), "{told:?}");

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bot::ends;
+use crate::bot::{dies, ends};
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::botschema;
 use crate::harness::{Home, Running, has_all, has_none, merged, until};
@@ -339,8 +338,7 @@ fn a_file_outlives_the_program_and_the_network() {
     api.wait_for_asked("sendDocument", 3);
     // Later changes in the workspace do not matter, because the file was copied during the call.
     fs::remove_file(home.path("workspace/notes.txt")).unwrap();
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
+    dies(gateway);
     assert_eq!(waiting(&home).len(), 1);
     home.write("state/outbox/orphan", "a crash has left it");
     let gateway = start(&home);

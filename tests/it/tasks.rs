@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bot::{ends, start};
+use crate::bot::{dies, ends, start};
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::harness::{Home, has_all, merged, until};
 use crate::model::{Call, Model, Reply, Request, USAGE, call};
@@ -320,8 +320,7 @@ fn crashed_task_is_reported_and_not_rerun() {
     api.wait_for_texts(OWNER, 1);
     model.wait_for_holds(1);
     noted(&home, 1);
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
+    dies(gateway);
     let gateway = start(&home);
     let texts = api.wait_for_texts(OWNER, 2);
     has_all(
@@ -359,13 +358,11 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
     api.wait_for_texts(OWNER, 1);
     model.wait_for_holds(1);
     noted(&home, 1);
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
+    dies(gateway);
     api.fault("sendMessage", Fault::Silence);
     let gateway = start(&home);
     api.wait_for_texts(OWNER, 2);
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
+    dies(gateway);
     let asked = model.requests().len();
     let gateway = start(&home);
     // The fault was after the effect, so the message is there twice; the model was not asked again.

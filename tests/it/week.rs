@@ -14,7 +14,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bot::ends;
+use crate::bot::{dies, ends};
 use crate::botapi::{BotApi, TOKEN};
 use crate::harness::{Bantam, CANARY, Home, Run, has_all};
 use crate::model::{Model, Reply, Request, call};
@@ -349,8 +349,7 @@ fn no_question_of_a_week_is_lost_glued_or_answered_twice() {
     let asked = person.model.asked();
     writes(38, "wait for it");
     person.model.wait_for_requests(asked + 1);
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
+    dies(gateway);
     gateway = person.home.bantam().arg("gateway").spawn();
     assert_eq!(told(1), [answer(38)]);
     for n in [39, 40] {
