@@ -278,10 +278,8 @@ fn a_message_has_the_local_time_with_weekday_offset_and_zone() {
         .and_then(|rest| rest.split_once("]\n"))
         .map(|(time, _)| time.to_owned())
         .unwrap();
-    assert!(
-        time.contains(" +05:30, ") && time.ends_with("day, Asia/Kolkata"),
-        "{time}"
-    );
+    has_all(&time, [" +05:30, "]);
+    assert!(time.ends_with("day, Asia/Kolkata"), "{time}");
     assert_eq!(
         time.as_bytes()[..19]
             .iter()
@@ -348,14 +346,10 @@ fn a_conversation_that_starts_over_has_the_configured_model() {
         .on_a_clever_terminal(80);
     let mut talk = asked.spawn();
     talk.wait_for_stdout("> ");
-    talk.types("/model second\n");
-    talk.wait_for_stdout("the model is now openai/second");
-    talk.types("hi\n");
-    talk.wait_for_stdout("Two.");
-    talk.types("/new\n");
-    talk.wait_for_stdout("started a new conversation");
-    talk.types("hi\n");
-    talk.wait_for_stdout("Three.");
+    talk.types_until("/model second\n", "the model is now openai/second");
+    talk.types_until("hi\n", "Two.");
+    talk.types_until("/new\n", "started a new conversation");
+    talk.types_until("hi\n", "Three.");
     talk.types("/quit\n");
     talk.finish().exits(0);
     assert_eq!(

@@ -114,8 +114,7 @@ fn at_the_terminal_the_user_says_yes_no_or_always() {
         talk.wait_for_next_stdout("+two");
         talk.wait_for_next_stdout("(default: no) ");
         assert!(!home.path(&format!("workspace/{file}")).exists());
-        talk.types(answer);
-        talk.wait_for_next_stdout("Result: ");
+        talk.types_until_next(answer, "Result: ");
         talk.wait_for_next_stdout("> ");
         assert_eq!(
             home.path(&format!("workspace/{file}")).exists(),
@@ -123,8 +122,7 @@ fn at_the_terminal_the_user_says_yes_no_or_always() {
             "{file}"
         );
     }
-    talk.types("write free.txt\r");
-    talk.wait_for_next_stdout("Result: ");
+    talk.types_until_next("write free.txt\r", "Result: ");
     talk.types("/quit\r");
     talk.finish().exits(0);
     assert!(home.path("workspace/free.txt").exists());
@@ -271,8 +269,7 @@ fn a_question_at_the_terminal_hides_nothing() {
             talk.wait_for_next_stdout(text);
         }
         talk.wait_for_next_stdout("(default: no) ");
-        talk.types("n\n");
-        talk.wait_for_next_stdout("Over.");
+        talk.types_until_next("n\n", "Over.");
         talk.wait_for_next_stdout("> ");
     }
     talk.types("/quit\r");
@@ -285,17 +282,13 @@ fn ctrl_c_at_question_stops_the_turn() {
     let home = home(&model, &["writes"]);
     let mut talk = at_a_terminal(&home, &[]);
     talk.wait_for_next_stdout("> ");
-    talk.types("write no.txt\r");
-    talk.wait_for_next_stdout("(default: no) ");
-    talk.types("n\n");
-    talk.wait_for_next_stdout("not run: write_file no.txt");
+    talk.types_until_next("write no.txt\r", "(default: no) ");
+    talk.types_until_next("n\n", "not run: write_file no.txt");
     talk.wait_for_next_stdout("Result: ");
     talk.wait_for_next_stdout("> ");
     let asked = model.requests().len();
-    talk.types("write stopped.txt\r");
-    talk.wait_for_next_stdout("(default: no) ");
-    talk.types("\u{3}");
-    talk.wait_for_next_stdout("bantam: stopped");
+    talk.types_until_next("write stopped.txt\r", "(default: no) ");
+    talk.types_until_next("\u{3}", "bantam: stopped");
     talk.wait_for_next_stdout("> ");
     assert_eq!(
         model.requests().len(),

@@ -716,6 +716,20 @@ impl Running<'_> {
         wait_for("stdout", &self.out, text);
     }
 
+    /// Types, and waits until stdout has shown a text.
+    #[track_caller]
+    pub fn types_until(&mut self, typed: &str, shown: &str) {
+        self.types(typed);
+        self.wait_for_stdout(shown);
+    }
+
+    /// Types, and waits until stdout has shown a text after the text awaited before.
+    #[track_caller]
+    pub fn types_until_next(&mut self, typed: &str, shown: &str) {
+        self.types(typed);
+        self.wait_for_next_stdout(shown);
+    }
+
     /// Waits until stdout has shown `text` after the text awaited before.
     #[track_caller]
     pub fn wait_for_next_stdout(&mut self, text: &str) {
