@@ -404,7 +404,7 @@ fn a_check_decides_whether_the_model_is_asked() {
         assert!(row.contains("error"), "{list}");
         let jobs = stored(&home)["jobs"].as_array().unwrap().clone();
         let state = &jobs.last().unwrap()["state"];
-        has_all(&state["lastError"].as_str().unwrap(), [why]);
+        has_all(state["lastError"].as_str().unwrap(), [why]);
     }
     assert_eq!(model.requests().len(), 1);
     let none = json!({ "tools": { "exec": { "enabled": false } } });

@@ -391,8 +391,8 @@ fn a_conversation_follows_its_group_to_the_supergroup() {
     ends(gateway);
     let listed = home.run(["sessions", "list"]);
     let listed = &listed.exits(0).stdout;
-    has_all(&listed, ["telegram_-1000000000777"]);
-    has_none(&listed, ["telegram_-5 "]);
+    has_all(listed, ["telegram_-1000000000777"]);
+    has_none(listed, ["telegram_-5 "]);
 }
 
 /// A supergroup that has a conversation keeps it, and nobody can move another chat's conversation.

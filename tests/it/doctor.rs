@@ -71,7 +71,7 @@ fn healthy_home_passes_and_is_unchanged() {
         line(&run, &format!("ok    {name}: "));
     }
     let model = line(&run, "ok    model: ");
-    has_all(&model, ["openai/test-model at 127.0.0.1:9", "config.json"]);
+    has_all(model, ["openai/test-model at 127.0.0.1:9", "config.json"]);
     stops_all_break_outs(&run);
     assert_eq!(home.files(), before);
 }

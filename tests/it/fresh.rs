@@ -67,7 +67,7 @@ fn spaced_argument_or_pipe_is_a_question() {
     // A single word asks about piped input.
     let run = home.bantam().arg("Summarize").stdin("three notes\n").run();
     let asked = &run.exits(0).stdout;
-    has_all(&asked, ["Summarize", "three notes"]);
+    has_all(asked, ["Summarize", "three notes"]);
     home.bantam()
         .arg("statsu")
         .stdin("x")

@@ -222,7 +222,7 @@ fn disk_filled_by_tool_ends_turn() {
         .cloned()
         .collect();
     has_all(
-        &told[1]["content"].as_str().unwrap(),
+        told[1]["content"].as_str().unwrap(),
         ["No space left on device"],
     );
     let before = board.stored();
@@ -230,7 +230,7 @@ fn disk_filled_by_tool_ends_turn() {
     // A call with a lost result has a replacement that reports it.
     let last = board.model.requests().pop().unwrap();
     has_all(
-        &last.texts("tool").last().unwrap(),
+        last.texts("tool").last().unwrap(),
         ["interrupted, outcome unknown"],
     );
 }
@@ -284,7 +284,7 @@ fn doctor_names_a_full_disk() {
     run.exits(1);
     let mut failed = run.stdout.lines().filter(|line| line.starts_with("FAIL"));
     let disk = failed.next().unwrap_or_default();
-    has_all(&disk, ["the disk is full"]);
+    has_all(disk, ["the disk is full"]);
     assert!(failed.next().is_none(), "{}", run.stdout);
     assert!(!run.stdout.contains("tools.exec.enabled"), "{}", run.stdout);
 }

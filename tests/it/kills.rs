@@ -71,7 +71,7 @@ fn diligent() -> Model {
         for message in request.messages() {
             match message["role"].as_str() {
                 Some("user") => {
-                    asked.extend(items(&text_of(&message["content"])).map(str::to_owned))
+                    asked.extend(items(&text_of(&message["content"])).map(str::to_owned));
                 }
                 Some("assistant") => {
                     called.extend(calls_of(message).into_iter().map(|(_, item)| item));

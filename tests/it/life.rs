@@ -109,7 +109,7 @@ fn a_command_that_a_crash_interrupted_is_not_repeated() {
     // `/stop` waits for no other command.
     texts.retain(|text| !text.contains("nothing to stop"));
     for (text, command) in texts.iter().zip(["/undo", "/model"]) {
-        has_all(&text, ["interrupted", command]);
+        has_all(text, ["interrupted", command]);
     }
     assert!(texts[2].contains("Nothing to undo"), "{texts:?}");
 }
@@ -270,7 +270,7 @@ fn a_panic_says_where_and_ends_the_gateway_like_a_crash() {
     );
     let said = run.stderr.split_once("panicked at ").expect(&run.stderr).1;
     let (place, message) = said.split_once('\n').unwrap();
-    has_all(&place, [".rs:"]);
+    has_all(place, [".rs:"]);
     assert!(message.starts_with("assertion"), "{said}");
     let gateway = start(&home);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Counted."]);

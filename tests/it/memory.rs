@@ -44,7 +44,7 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
     ));
     let results = fixture.results();
     let told = |n: usize| results[n].0.as_str();
-    has_all(&told(0), ["USER.md", "MEMORY.md"]);
+    has_all(told(0), ["USER.md", "MEMORY.md"]);
     assert_eq!(
         told(5),
         "# Garden\nThe quince stands in the north\nWatered on Monday\n"
@@ -60,7 +60,7 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
     assert_eq!(told(8), "```\n買い物:1: 牛乳とパンを買う\n```");
     assert_eq!(told(9), "deleted garden.md");
     assert!(results[10].1, "{results:?}");
-    has_all(&told(10), ["does not exist"]);
+    has_all(told(10), ["does not exist"]);
     assert!(told(11).starts_with("no matches"), "{results:?}");
     assert!(
         results
@@ -196,7 +196,7 @@ fn day_notes_are_sent_but_not_stored() {
     // The messages, which may be cached, precede the notes.
     assert!(first[0]["cache_control"].is_object(), "{first:?}");
     has_all(
-        &first[1]["text"].as_str().unwrap(),
+        first[1]["text"].as_str().unwrap(),
         ["```\n- sowed peas\n```"],
     );
     assert_eq!((first.len(), again.len()), (2, 1));
@@ -209,7 +209,7 @@ fn day_notes_are_sent_but_not_stored() {
         second[0]["text"].as_str().unwrap().ends_with("]\nsecond"),
         "{second:?}"
     );
-    has_all(&second[1]["text"].as_str().unwrap(), ["sowed beans"]);
+    has_all(second[1]["text"].as_str().unwrap(), ["sowed beans"]);
     let marks = model
         .request(1)
         .body

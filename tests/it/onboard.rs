@@ -173,7 +173,7 @@ fn is_as_it_was(run: &Run) {
         words.contains(&"echo") && words.contains(&"-echonl"),
         "{set}"
     );
-    has_all(&set, ["quit = ^\\;", "susp = ^Z;"]);
+    has_all(set, ["quit = ^\\;", "susp = ^Z;"]);
 }
 
 #[test]

@@ -170,7 +170,7 @@ fn message_tool_reaches_only_known_chats() {
     has_all(&told[5], ["telegram"]);
     has_all(&told[6], ["empty"]);
     let noted = &notes(&home, "telegram_43")[0];
-    has_all(&noted, ["another conversation, cli:default", "To you."]);
+    has_all(noted, ["another conversation, cli:default", "To you."]);
     botschema::check(&api);
 }
 

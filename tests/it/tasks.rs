@@ -111,7 +111,7 @@ fn json_is_one_object_that_adds_up() {
     let told = home.agent(["-m", "go", "--json"]).exits(0).json();
     let output = told["output"].as_str().unwrap();
     assert!(output.starts_with("Begun"), "{output}");
-    has_all(&output, ["report a", "report b"]);
+    has_all(output, ["report a", "report b"]);
     // Two steps, one for each report; and a request for each task.
     assert_eq!((&told["steps"], &told["stop"]), (&json!(4), &json!("done")));
     assert_eq!(told["usage"]["total_tokens"], 6 * USAGE.2);
