@@ -335,29 +335,6 @@ fn offsets_and_walls_are_those_of_another_implementation() {
     assert!(compared > 10_000, "{compared}");
 }
 
-/// A rule must agree with the tables of the database up to 2037.
-#[test]
-fn rules_agree_with_tables() {
-    let places = [
-        ("Europe/Berlin", "CET-1CEST,M3.5.0,M10.5.0/3", 1997),
-        ("America/New_York", "EST5EDT,M3.2.0,M11.1.0", 2007),
-        (
-            "Australia/Lord_Howe",
-            "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0",
-            2009,
-        ),
-        ("America/Nuuk", "<-02>2<-01>,M3.5.0/-1,M10.5.0/0", 2024),
-    ];
-    for (name, rule, since) in places {
-        let start = (since - 1970) * 31_556_952;
-        let [table, rule] = [named(name), ruled(rule)].map(|zone| changes(&zone));
-        let of_rule: Vec<_> = rule.into_iter().filter(|(at, _)| *at > start).collect();
-        let of_table: Vec<_> = table.into_iter().filter(|(at, _)| *at > start).collect();
-        assert!(of_rule.len() > 100);
-        assert_eq!(of_rule, of_table, "{name}");
-    }
-}
-
 #[test]
 fn every_zone_of_the_database_can_be_read() {
     let list = fs_err::read_to_string("/usr/share/zoneinfo/tzdata.zi").unwrap();

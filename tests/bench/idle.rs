@@ -172,17 +172,9 @@ fn main() -> ExitCode {
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, OWNER + 1, OWNER + 2], "api_base": api.base() });
     let extra = json!({ "channels": { "telegram": bot }, "cron": { "enabled": true }, "heartbeat": { "enabled": false } });
     let home = Home::with(&merged(model.config(), &extra));
-    let job = [
-        "-m",
-        "say good morning",
-        "-e",
-        "31536000",
-        "--to",
-        "telegram:42",
-    ];
+    let job = "cron add -m hello -e 31536000 --to telegram:42".split(' ');
     assert!(
         command(&bantam, &home.path(""))
-            .args(["cron", "add"])
             .args(job)
             .status()
             .unwrap()

@@ -320,7 +320,7 @@ fn home(model: &Model, api: &BotApi, people: &[i64]) -> Home {
         "-e",
         &JOB.to_string(),
     ];
-    home.bantam().args(job).run().exits(0);
+    home.run(job).exits(0);
     home
 }
 

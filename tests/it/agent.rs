@@ -92,8 +92,7 @@ fn a_call_that_was_cut_off_is_answered_and_not_run() {
 fn three_cut_calls_in_a_row_end_the_turn() {
     let (model, home) = Home::of(Model::answering(|_, _| cut_calls(None, "")));
     home.agent(["-m", "Write it."])
-        .exits(6)
-        .fails_with_a_hint()
+        .fails(6)
         .says("--max-tokens");
     assert_eq!(model.requests().len(), 3);
     home.session("cli_default").has_one_result_per_call();
@@ -175,9 +174,9 @@ fn question_flags_work_without_a_command() {
     let model =
         Model::answering(|request, _| Reply::text(&request.texts("user").len().to_string()));
     let home = Home::with(&model.config());
-    let run = |args: &[&str]| home.bantam().args(args).run();
+    let run = |args: &[&str]| home.run(args);
     run(&["-m", "hi"]).answers("1\n");
     run(&["-c", "again"]).answers("2\n");
     run(&["--session", "garden", "-m", "hi"]).answers("1\n");
-    run(&["--nosuch"]).exits(2).fails_with_a_hint();
+    run(&["--nosuch"]).fails(2);
 }

@@ -156,7 +156,7 @@ fn stable_prompt_is_marked_for_the_cache() {
         first["system"][0]["cache_control"],
         json!({ "type": "ephemeral" })
     );
-    has_all(&first["system"][1]["text"].as_str().unwrap(), ["tea"]);
+    has_all(first["system"][1]["text"].as_str().unwrap(), ["tea"]);
     assert!(first["system"][1].get("cache_control").is_none());
     let messages = second["messages"].as_array().unwrap();
     let marked: Vec<usize> = (0..messages.len())

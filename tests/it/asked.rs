@@ -3,13 +3,12 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use serde_json::json;
 
-use crate::bot::{config, ends, start};
+use crate::bot::{config, dies, ends, start};
 use crate::botapi::{BotApi, Sent};
 use crate::botschema;
-use crate::harness::{Home, Running, has_all, merged, until};
+use crate::harness::{Home, has_all, merged, until};
 use crate::model::{Model, Reply, call};
 use crate::stored::{open_items, sealed};
 
@@ -70,11 +69,6 @@ fn wait_for(api: &BotApi, chat: i64, text: &str) {
 }
 
 #[track_caller]
-fn dies(gateway: Running) {
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
-}
-
 #[test]
 fn the_owner_says_yes_no_or_always_by_a_button() {
     let (model, api) = (writing(), BotApi::start());

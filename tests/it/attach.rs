@@ -139,10 +139,7 @@ fn pdf_without_text_is_attached_with_a_warning() {
         (pdf(), ""),
     ] {
         let file = home.write("scan.pdf", bytes).display().to_string();
-        let run = home
-            .bantam()
-            .args(["agent", "-n", "what?", "-a", &file])
-            .run();
+        let run = home.run(["agent", "-n", "what?", "-a", &file]);
         run.answers("Seen.\n").says(warning);
         assert_eq!(run.stderr.is_empty(), warning.is_empty(), "{}", run.stderr);
     }
@@ -171,21 +168,14 @@ fn planted_link_or_pipe_is_not_attached() {
         rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
     )
     .unwrap();
-    let attach = |path: String| {
-        home.bantam()
-            .args(["agent", "-n", "-m", "what?", "-a", &path])
-            .run()
-    };
+    let attach = |path: String| home.run(["agent", "-n", "-m", "what?", "-a", &path]);
     let at = |path: &str| home.path(path).display().to_string();
     for path in [
         "workspace/photo.txt",
         "workspace/chain.txt",
         "workspace/dir/config.json",
     ] {
-        attach(at(path))
-            .exits(2)
-            .fails_with_a_hint()
-            .says("that tools can change");
+        attach(at(path)).fails(2).says("that tools can change");
     }
     let through = other.path("mine/work");
     attach(format!("{}/dir/config.json", through.display()))

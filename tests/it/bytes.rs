@@ -125,9 +125,9 @@ fn no_flipped_bit_of_a_real_session_is_believed() {
         let mut bytes = good.clone();
         bytes[good.len() * part / 4] ^= 4;
         holding(&home, &bytes);
-        let show = home.bantam().args(["sessions", "show", "default"]).run();
+        let show = home.run(["sessions", "show", "default"]);
         show.exits(0).says("the line is damaged");
-        let doctor = home.bantam().arg("doctor").run();
+        let doctor = home.run(["doctor"]);
         assert_eq!(doctor.code, Some(1), "{}", doctor.stdout);
         has_all(
             &format!("{}{}", doctor.stdout, doctor.stderr),

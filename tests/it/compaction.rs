@@ -94,7 +94,7 @@ fn thirty_turns_fit_a_small_window_with_room_for_each_answer() {
         assert!((0..30).all(|n| all.contains(&format!("question {n}, "))));
         if window == 8192 {
             assert!(summaries.len() > 2, "{}", summaries.len());
-            let shown = home.bantam().args(["sessions", "show", "default"]).run();
+            let shown = home.run(["sessions", "show", "default"]);
             assert!(shown.stdout.contains("summary\nThe first word was APPLE."));
             let dry = home.agent(["--dry-run", "-m", "hi"]);
             assert!(dry.stdout.contains("The first word was APPLE."));
@@ -240,7 +240,7 @@ fn a_message_that_is_refused_again_is_an_error_with_a_hint() {
     let home = home(&model, 0);
     home.agent(["-m", "one"]).exits(0);
     let run = home.agent(["-m", "never"]);
-    run.exits(1).prints("").fails_with_a_hint();
+    run.fails(1).prints("");
     run.says("maximum context length").says("--new");
     home.agent(["-m", "on we go"]).answers("Yes.\n");
 }
@@ -265,7 +265,7 @@ fn a_request_larger_than_any_window_is_refused_before_it_is_sent() {
             .args(attached)
             .run(),
     ] {
-        run.exits(2).prints("").fails_with_a_hint();
+        run.fails(2).prints("");
         run.says("tokens").says("131072");
     }
     assert_eq!(model.requests().len(), 1, "nothing was sent");
@@ -365,9 +365,7 @@ fn crash_during_renewal_loses_nothing() {
             .map(|(path, bytes)| format!("{} {}", path.display(), bytes.len()))
             .collect();
         let show = || {
-            home.bantam()
-                .args(["sessions", "show", "default", "--json"])
-                .run()
+            home.run(["sessions", "show", "default", "--json"])
                 .json_lines()
         };
         let shown = show();

@@ -108,10 +108,7 @@ fn a_config_that_links_to_nothing_is_an_error() {
     std::fs::remove_file(home.path("config.json")).unwrap();
     std::os::unix::fs::symlink("/no/such/file", home.path("config.json")).unwrap();
     let run = home.agent(["-m", "hi"]);
-    run.exits(3)
-        .prints("")
-        .fails_with_a_hint()
-        .says("is a link to a missing file");
+    run.fails(3).prints("").says("is a link to a missing file");
 }
 
 #[test]
@@ -204,12 +201,12 @@ fn a_value_that_can_never_work_is_not_saved() {
     let home = Home::empty();
     home.config(r#"{"model_list":[{"model":"openai/x"}],"hens":1}"#);
     let written = || std::fs::read_to_string(home.path("config.json")).unwrap();
-    let set = |path: &str, value: &str| home.bantam().args(["config", "set", path, value]).run();
+    let set = |path: &str, value: &str| home.run(["config", "set", path, value]);
     let before = written();
     for row in REFUSED.trim().lines() {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let run = set(cells[0], cells[1]);
-        run.exits(2).prints("").fails_with_a_hint().says(cells[2]);
+        run.fails(2).prints("").says(cells[2]);
         assert_eq!(written(), before, "{row}");
     }
     // The list that the default model needs cannot be replaced by one without it.
@@ -276,7 +273,7 @@ fn unused_settings_and_files_are_reported() {
     home.write("workspace/SOUL.md", "Be a pirate.");
     home.write("workspace/memory/MEMORY.md", "Ann likes tea.");
     let told = ["unknown setting hooks", "SOUL.md, memory/MEMORY.md in"];
-    let doctor = home.bantam().arg("doctor").run().stdout;
+    let doctor = home.run(["doctor"]).stdout;
     let asked = home.agent(["-m", "hi"]).exits(0).stderr.clone();
     for told in told {
         assert!(doctor.contains(told), "{doctor}");

@@ -114,8 +114,7 @@ fn at_the_terminal_the_user_says_yes_no_or_always() {
         talk.wait_for_next_stdout("+two");
         talk.wait_for_next_stdout("(default: no) ");
         assert!(!home.path(&format!("workspace/{file}")).exists());
-        talk.types(answer);
-        talk.wait_for_next_stdout("Result: ");
+        talk.types_until_next(answer, "Result: ");
         talk.wait_for_next_stdout("> ");
         assert_eq!(
             home.path(&format!("workspace/{file}")).exists(),
@@ -123,8 +122,7 @@ fn at_the_terminal_the_user_says_yes_no_or_always() {
             "{file}"
         );
     }
-    talk.types("write free.txt\r");
-    talk.wait_for_next_stdout("Result: ");
+    talk.types_until_next("write free.txt\r", "Result: ");
     talk.types("/quit\r");
     talk.finish().exits(0);
     assert!(home.path("workspace/free.txt").exists());
@@ -133,10 +131,7 @@ fn at_the_terminal_the_user_says_yes_no_or_always() {
         .exits(0);
     home.agent(["-s", "kitchen", "-m", "write other.txt"])
         .exits(6);
-    home.bantam()
-        .args(["sessions", "reset", "garden"])
-        .run()
-        .exits(0);
+    home.run(["sessions", "reset", "garden"]).exits(0);
     home.agent(["-s", "garden", "-m", "write again.txt"])
         .exits(6);
 }
@@ -177,20 +172,13 @@ fn confirm_name_without_effect_is_refused() {
     run.exits(0).says(&line).says("\"nothing__now\"");
     run.says("\"clock__*\"; did you mean `clock`?");
     run.does_not_say("\"exec\"").does_not_say("clock__now");
-    let doctor = home.bantam().arg("doctor").run();
+    let doctor = home.run(["doctor"]);
     let both = format!("{says}\n  fix: {hint}\n");
     assert!(doctor.stdout.contains(&both), "{}", doctor.stdout);
 
     let home = Home::with(&model.config());
-    let set = |value: &str| {
-        home.bantam()
-            .args(["config", "set", "tools.confirm", value])
-            .run()
-    };
-    set(r#"["runs", "wirtes"]"#)
-        .exits(2)
-        .fails_with_a_hint()
-        .says("\"wirtes\"");
+    let set = |value: &str| home.run(["config", "set", "tools.confirm", value]);
+    set(r#"["runs", "wirtes"]"#).fails(2).says("\"wirtes\"");
     // Each tool has a name for the setting.
     let run = home
         .bantam()
@@ -281,8 +269,7 @@ fn a_question_at_the_terminal_hides_nothing() {
             talk.wait_for_next_stdout(text);
         }
         talk.wait_for_next_stdout("(default: no) ");
-        talk.types("n\n");
-        talk.wait_for_next_stdout("Over.");
+        talk.types_until_next("n\n", "Over.");
         talk.wait_for_next_stdout("> ");
     }
     talk.types("/quit\r");
@@ -295,17 +282,13 @@ fn ctrl_c_at_question_stops_the_turn() {
     let home = home(&model, &["writes"]);
     let mut talk = at_a_terminal(&home, &[]);
     talk.wait_for_next_stdout("> ");
-    talk.types("write no.txt\r");
-    talk.wait_for_next_stdout("(default: no) ");
-    talk.types("n\n");
-    talk.wait_for_next_stdout("not run: write_file no.txt");
+    talk.types_until_next("write no.txt\r", "(default: no) ");
+    talk.types_until_next("n\n", "not run: write_file no.txt");
     talk.wait_for_next_stdout("Result: ");
     talk.wait_for_next_stdout("> ");
     let asked = model.requests().len();
-    talk.types("write stopped.txt\r");
-    talk.wait_for_next_stdout("(default: no) ");
-    talk.types("\u{3}");
-    talk.wait_for_next_stdout("bantam: stopped");
+    talk.types_until_next("write stopped.txt\r", "(default: no) ");
+    talk.types_until_next("\u{3}", "bantam: stopped");
     talk.wait_for_next_stdout("> ");
     assert_eq!(
         model.requests().len(),

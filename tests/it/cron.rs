@@ -107,16 +107,13 @@ fn a_job_is_added_listed_switched_and_removed() {
         Some(next)
     );
     cron(&home, ["remove", "nws"])
-        .exits(2)
-        .fails_with_a_hint()
+        .fails(2)
         .says("no job named \"nws\"")
         .says("did you mean `news`?");
     cron(&home, ["remove", &id]).exits(0);
     assert_eq!(stored(&home)["jobs"], json!([]));
     cron(&home, ["history"]).answers("").says("no runs yet");
-    cron(&home, ["history", "news"])
-        .exits(2)
-        .fails_with_a_hint();
+    cron(&home, ["history", "news"]).fails(2);
 }
 
 #[test]
@@ -140,11 +137,7 @@ fn broken_jobs_file_is_reported_and_kept() {
             &["run", "a"],
         ] {
             let run = home.bantam().arg("cron").args(args).run();
-            run.exits(3)
-                .prints("")
-                .fails_with_a_hint()
-                .says(says)
-                .says("jobs.json");
+            run.fails(3).prints("").says(says).says("jobs.json");
         }
         assert_eq!(
             fs::read_to_string(home.path("cron/jobs.json")).unwrap(),
@@ -182,11 +175,7 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
 
     // The next run starts over, and the list has its beginning.
     let created = || {
-        let list = home
-            .bantam()
-            .args(["sessions", "list", "--json"])
-            .run()
-            .json();
+        let list = home.run(["sessions", "list", "--json"]).json();
         list["sessions"][0]["created"].as_str().unwrap().to_owned()
     };
     let first = created();
@@ -209,7 +198,7 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
         (&object["runs"][1]["job"], &object["runs"][1]["status"]),
         (&json!(id), &json!("ok"))
     );
-    cron(&home, ["run", "nobody"]).exits(2).fails_with_a_hint();
+    cron(&home, ["run", "nobody"]).fails(2);
     cron(&home, ["remove", "check"]).exits(0);
     for name in ["check", &id] {
         let history = cron(&home, ["history", name]).exits(0).stdout.clone();
@@ -219,10 +208,7 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
     let model = Model::scripted([Reply::error(401, "no such key")]);
     home.config(&model.config().to_string());
     let id = added(&home, ["-m", "x", "-c", "@daily"]);
-    cron(&home, ["run", &id])
-        .exits(4)
-        .prints("")
-        .fails_with_a_hint();
+    cron(&home, ["run", &id]).fails(4).prints("");
     let list = cron(&home, ["list"]).exits(0).stdout.clone();
     assert!(list.contains("error"), "{list}");
     assert_eq!(statuses(&home), ["ok", "ok", "error"]);
@@ -251,11 +237,7 @@ fn named_conversation_job_delivers_without_gateway() {
             "telegram:7",
         ],
     );
-    cron(&home, ["run", &id])
-        .exits(3)
-        .prints("")
-        .fails_with_a_hint()
-        .says("token");
+    cron(&home, ["run", &id]).fails(3).prints("").says("token");
     let bot = json!({ "channels": { "telegram": { "token": TOKEN, "api_base": api.base() } } });
     home.config(&merged(model.config(), &bot).to_string());
     cron(&home, ["run", "-q", &id])
@@ -331,7 +313,7 @@ fn a_model_schedules_within_bounds() {
     has_all(&results[2], ["added the job"]);
 
     home.config(&merged(model.config(), &json!({ "cron": { "enabled": false } })).to_string());
-    assert!(!home.bantam().arg("tools").run().stdout.contains("cron"));
+    assert!(!home.run(["tools"]).stdout.contains("cron"));
 }
 
 #[test]
@@ -369,10 +351,7 @@ fn default_job_answer_goes_to_owner() {
     }
     for zone in ["UTC+2", "gmt-3", "UTC+5:30"] {
         let add = ["add", "-m", "look", "-c", "@daily", "--tz", zone];
-        cron(&home, add)
-            .exits(2)
-            .fails_with_a_hint()
-            .says("Greenwich");
+        cron(&home, add).fails(2).says("Greenwich");
     }
     for zone in ["Etc/GMT-2", "CET-1CEST,M3.5.0,M10.5.0/3", "UTC"] {
         cron(&home, ["add", "-m", "look", "-c", "@daily", "--tz", zone]).exits(0);
@@ -425,14 +404,12 @@ fn a_check_decides_whether_the_model_is_asked() {
         assert!(row.contains("error"), "{list}");
         let jobs = stored(&home)["jobs"].as_array().unwrap().clone();
         let state = &jobs.last().unwrap()["state"];
-        has_all(&state["lastError"].as_str().unwrap(), [why]);
+        has_all(state["lastError"].as_str().unwrap(), [why]);
     }
     assert_eq!(model.requests().len(), 1);
     let none = json!({ "tools": { "exec": { "enabled": false } } });
     home.config(&merged(model.config(), &none).to_string());
-    cron(&home, ["add", "--if", "true", "-e", "1h", "x"])
-        .exits(3)
-        .fails_with_a_hint();
+    cron(&home, ["add", "--if", "true", "-e", "1h", "x"]).fails(3);
 }
 
 /// The user has allowed commands, so a scheduled command needs no further approval.
@@ -495,11 +472,7 @@ fn a_job_with_nothing_to_report_sends_nothing() {
     assert_eq!(api.wait_for_texts(42, 1), ["A leak!"]);
     ends(gateway);
     // Lists show the question, without what the program adds.
-    let list = home
-        .bantam()
-        .args(["sessions", "list", "--json"])
-        .run()
-        .json();
+    let list = home.run(["sessions", "list", "--json"]).json();
     let titles = list["sessions"]
         .as_array()
         .unwrap()
@@ -663,7 +636,7 @@ fn the_owner_is_told_of_a_broken_jobs_file_once() {
     let gateway = start(&home);
     let texts = api.wait_for_texts(42, 1);
     assert!(texts[0].contains("jobs.json"), "{texts:?}");
-    let doctor = home.bantam().arg("doctor").run();
+    let doctor = home.run(["doctor"]);
     assert!(doctor.stdout.contains("jobs.json"), "{}", doctor.stdout);
     // Each wake-up reads the file again; a job that cannot run is reported too.
     let moon = json!({ "id": "m", "name": "moon", "schedule": { "kind": "moon" } });

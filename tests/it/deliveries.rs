@@ -25,10 +25,8 @@ fn a_message_whose_response_was_lost_is_not_sent_again() {
     let gateway = start(&home);
     api.text(OWNER, "hello");
     let texts = api.wait_for_texts(OWNER, 2);
-    assert!(
-        texts[0] == "Answer 0." && texts[1].contains("may not have arrived"),
-        "{texts:?}"
-    );
+    assert!(texts[0] == "Answer 0.", "{texts:?}");
+    has_all(&texts[1], ["may not have arrived"]);
     api.text(OWNER, "and now?");
     assert_eq!(api.wait_for_texts(OWNER, 3)[2], "Answer 1.");
     ends(gateway);
@@ -198,17 +196,11 @@ fn a_text_is_sent_without_a_model() {
             .any(|text| text.contains("The backup is done") && text.contains("what was that"))
     });
     ends(gateway);
-    send(&[]).stdin("").run().exits(2).fails_with_a_hint();
-    send(&["--to", "pigeon:1", "x"])
-        .run()
-        .exits(2)
-        .fails_with_a_hint();
-    send(&["--to", "telegram:999", "x"])
-        .run()
-        .exits(1)
-        .fails_with_a_hint();
+    send(&[]).stdin("").run().fails(2);
+    send(&["--to", "pigeon:1", "x"]).run().fails(2);
+    send(&["--to", "telegram:999", "x"]).run().fails(1);
     home.config(&model.config().to_string());
-    send(&["x"]).run().exits(2).fails_with_a_hint();
+    send(&["x"]).run().fails(2);
 }
 
 #[test]
@@ -357,9 +349,7 @@ fn a_message_follows_its_group_to_the_supergroup() {
     api.chat(old);
     api.migrate(old, new);
     let to = format!("telegram:{old}");
-    home.bantam()
-        .args(["send", "--to", &to, "The backup is done"])
-        .run()
+    home.run(["send", "--to", &to, "The backup is done"])
         .exits(0);
     assert_eq!(api.wait_for_texts(new, 1), ["The backup is done"]);
 }
@@ -399,10 +389,10 @@ fn a_conversation_follows_its_group_to_the_supergroup() {
     let gateway = start(&home);
     assert_eq!(api.wait_for_texts(new, 1), ["3"]);
     ends(gateway);
-    let listed = home.bantam().args(["sessions", "list"]).run();
+    let listed = home.run(["sessions", "list"]);
     let listed = &listed.exits(0).stdout;
-    has_all(&listed, ["telegram_-1000000000777"]);
-    has_none(&listed, ["telegram_-5 "]);
+    has_all(listed, ["telegram_-1000000000777"]);
+    has_none(listed, ["telegram_-5 "]);
 }
 
 /// A supergroup that has a conversation keeps it, and nobody can move another chat's conversation.

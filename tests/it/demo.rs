@@ -18,7 +18,7 @@ fn without_a_configuration_the_demo_model_answers() {
     session.has_one_result_per_call();
     home.agent(["-q", "-m", "list files"]).exits(0).is_quiet();
     has_all(
-        &home.agent(["--json", "-q", "-m", "list files"]).json()["model"]
+        home.agent(["--json", "-q", "-m", "list files"]).json()["model"]
             .as_str()
             .unwrap(),
         ["demo"],

@@ -22,7 +22,7 @@ fn healthy() -> Home {
 }
 
 fn doctor(home: &Home) -> Run {
-    home.bantam().arg("doctor").run()
+    home.run(["doctor"])
 }
 
 /// Returns the first line with this prefix.
@@ -71,7 +71,7 @@ fn healthy_home_passes_and_is_unchanged() {
         line(&run, &format!("ok    {name}: "));
     }
     let model = line(&run, "ok    model: ");
-    has_all(&model, ["openai/test-model at 127.0.0.1:9", "config.json"]);
+    has_all(model, ["openai/test-model at 127.0.0.1:9", "config.json"]);
     stops_all_break_outs(&run);
     assert_eq!(home.files(), before);
 }
@@ -241,7 +241,7 @@ fn model_check_tests_a_tool_call() {
     ]);
     let off = json!({ "tools": { "exec": { "enabled": false } } });
     let home = Home::with(&merged(model.config(), &off));
-    let ask = || home.bantam().args(["doctor", "--provider"]).run();
+    let ask = || home.run(["doctor", "--provider"]);
     let run = ask();
     run.exits(0);
     assert!(line(&run, "ok    answer: ").contains("calls tools"));
@@ -286,9 +286,8 @@ fn unwritable_home_has_a_fix() {
         &["config", "set", "log.json", "true"],
         &["agent", "-m", "hi"],
     ] {
-        let run = without_syscall::privileges(|| home.bantam().args(args).run());
-        run.exits(1)
-            .fails_with_a_hint()
+        let run = without_syscall::privileges(|| home.run(args));
+        run.fails(1)
             .says("is a directory you can write, or set BANTAM_HOME to another");
     }
     let run = without_syscall::privileges(|| doctor(&home));

@@ -64,7 +64,7 @@ fn a_question_runs_a_whole_turn_with_tools() {
         "{:?}",
         home.files()
     );
-    let usage = home.bantam().args(["usage", "--json"]).run().json();
+    let usage = home.run(["usage", "--json"]).json();
     assert_eq!(usage["total"]["calls"], 2);
     door.gateway.signal(Signal::TERM);
     door.gateway.finish().exits(0);
@@ -165,7 +165,7 @@ fn config_change_waits_for_http_turns() {
     let asked = std::thread::spawn(move || door.ask("hi"));
     model.wait_for_holds(1);
     let change = ["config", "set", "gateway.workers", "3"];
-    home.bantam().args(change).run().exits(0);
+    home.run(change).exits(0);
     served.gateway.wait_for_stderr("restarting");
     let begun = Instant::now();
     until("a turn would be cut", || {
@@ -502,7 +502,7 @@ fn requests_without_token_are_refused() {
     served.gateway.signal(Signal::TERM);
     let run = served.gateway.finish();
     assert!(!run.exits(0).stderr.contains(token), "{}", run.stderr);
-    let status = home.bantam().arg("status").run();
+    let status = home.run(["status"]);
     assert!(status.exits(0).stdout.contains("state/http_token"));
 }
 
@@ -512,13 +512,11 @@ fn unstorable_token_error_has_a_hint() {
     let home = Home::with(&merged(model.config(), &enabled()));
     let gateway = home.bantam().arg("gateway");
     let run = gateway.after("trap '' XFSZ\nulimit -f 0").run();
-    run.exits(1)
-        .fails_with_a_hint()
-        .says("BANTAM_CHANNELS_HTTP_TOKEN");
+    run.fails(1).says("BANTAM_CHANNELS_HTTP_TOKEN");
     let short = json!({ "channels": { "http": { "token": "short" } } });
     home.config(&merged(merged(model.config(), &enabled()), &short).to_string());
-    let run = home.bantam().arg("gateway").run();
-    run.exits(3).fails_with_a_hint().says("fewer than 12");
+    let run = home.run(["gateway"]);
+    run.fails(3).says("fewer than 12");
 }
 
 /// Structured output of client libraries demands a call of the client's tool.

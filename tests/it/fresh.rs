@@ -46,32 +46,28 @@ fn continue_flag_resumes_the_newest_conversation() {
 fn spaced_argument_or_pipe_is_a_question() {
     let model = Model::answering(|request, _| Reply::text(&request.last("user")));
     let home = Home::with(&model.config());
-    let run = home.bantam().arg("What is up?").run();
+    let run = home.run(["What is up?"]);
     assert!(
         run.exits(0).stdout.ends_with("What is up?\n"),
         "{}",
         run.stdout
     );
-    let run = home.bantam().args(["What is up?", "--json"]).run();
+    let run = home.run(["What is up?", "--json"]);
     let object: Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
     assert_eq!(object["ok"], true);
     let run = home.bantam().stdin("disk full\n").run();
     assert!(run.exits(0).stdout.contains("disk full"), "{}", run.stdout);
     // Without piped input.
     assert!(home.bantam().run().exits(0).stdout.contains("bantam agent"));
-    home.bantam()
-        .arg("-V")
-        .run()
+    home.run(["-V"])
         .answers(concat!("bantam ", env!("CARGO_PKG_VERSION"), "\n"));
-    home.bantam()
-        .arg("statsu")
-        .run()
+    home.run(["statsu"])
         .exits(2)
         .says("did you mean `bantam status`?");
     // A single word asks about piped input.
     let run = home.bantam().arg("Summarize").stdin("three notes\n").run();
     let asked = &run.exits(0).stdout;
-    has_all(&asked, ["Summarize", "three notes"]);
+    has_all(asked, ["Summarize", "three notes"]);
     home.bantam()
         .arg("statsu")
         .stdin("x")
@@ -90,10 +86,7 @@ fn old_conversations_that_nobody_named_are_deleted_and_others_stay() {
     home.bantam().args(["agent", "old"]).fresh().run().exits(0);
     let old = keys(&home).pop().unwrap();
     home.agent(["-s", "garden", "hi"]).exits(0);
-    home.bantam()
-        .args(["sessions", "reset", "garden"])
-        .run()
-        .exits(0);
+    home.run(["sessions", "reset", "garden"]).exits(0);
     home.bantam().args(["agent", "new"]).fresh().run().exits(0);
     assert_eq!(keys(&home).len(), 4, "{:?}", home.files());
     // A delivered reminder is removed from its conversation.
@@ -114,7 +107,7 @@ fn old_conversations_that_nobody_named_are_deleted_and_others_stay() {
             .unwrap();
     }
     let list = || {
-        let run = home.bantam().args(["sessions", "list", "--json"]).run();
+        let run = home.run(["sessions", "list", "--json"]);
         let listed: Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
         listed["sessions"].as_array().unwrap().len()
     };
@@ -209,12 +202,7 @@ fn a_conversation_has_one_name_everywhere() {
             (&object["session"], keys(&home).len()),
             (&json!(name), n + 2)
         );
-        let status = home
-            .bantam()
-            .args(["status", "--json"])
-            .run()
-            .exits(0)
-            .json();
+        let status = home.run(["status", "--json"]).exits(0).json();
         assert_eq!(status["sessions"]["newest"]["key"], name);
     }
     let run = |args: &[&str]| home.bantam().arg("sessions").args(args).run();
@@ -233,6 +221,6 @@ fn a_conversation_has_one_name_everywhere() {
     }
     assert_eq!(keys(&home).len(), 0);
     for foreign in ["telegram_111", "cron_job", "+nosuch"] {
-        ask(&["-s", foreign]).exits(2).fails_with_a_hint();
+        ask(&["-s", foreign]).fails(2);
     }
 }

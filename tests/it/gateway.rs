@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, mkfifoat};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bot::{config, ends, start};
+use crate::bot::{config, dies, ends, start};
 use crate::botapi::{BOT_NAME, BotApi, Fault};
 use crate::botschema;
 use crate::harness::{Home, has_all, has_none, merged, until};
@@ -395,8 +394,7 @@ fn messages_under_way_together_are_not_blamed_for_a_crash() {
             model.wait_for_requests(2);
         }
         model.wait_for_holds(1 + kill);
-        gateway.signal(Signal::KILL);
-        drop(gateway.finish());
+        dies(gateway);
     }
     is_ill.store(false, Ordering::SeqCst);
     let gateway = start(&home);
@@ -494,13 +492,10 @@ fn crashed_job_is_resumed_and_answered_once() {
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     gateway.wait_for_stderr("serving as");
-    home.bantam()
-        .args("cron add -m once --at +1s --to telegram:42".split(' '))
-        .run()
+    home.run("cron add -m once --at +1s --to telegram:42".split(' '))
         .exits(0);
     model.wait_for_requests(1);
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
+    dies(gateway);
     let gateway = start(&home);
     api.wait_for_texts(OWNER, 1);
     ends(gateway);
@@ -513,11 +508,7 @@ fn crashed_job_is_resumed_and_answered_once() {
     // The request of the run was repeated, and its question is in the conversation once.
     assert_eq!(model.requests().len(), 3);
     assert_eq!(model.request(1).texts("user").len(), 1);
-    let history = home
-        .bantam()
-        .args(["cron", "history", "--json"])
-        .run()
-        .json();
+    let history = home.run(["cron", "history", "--json"]).json();
     let runs = history["runs"].as_array().unwrap();
     assert_eq!((runs.len(), &runs[0]["status"]), (1, &json!("ok")));
 }

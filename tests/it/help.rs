@@ -8,7 +8,7 @@ use crate::model::{Model, Reply};
 
 /// Returns every command in `bantam help`, by name: `agent`, `sessions list`.
 fn commands(home: &Home) -> Vec<String> {
-    let run = home.bantam().arg("help").run();
+    let run = home.run(["help"]);
     run.exits(0).is_quiet();
     let mut names = Vec::new();
     let mut is_listed = true;
@@ -53,7 +53,7 @@ fn documentation() -> Vec<(String, String)> {
 #[test]
 fn every_page_of_the_documentation_is_in_the_program() {
     let home = Home::empty();
-    let overview = home.bantam().arg("help").run().stdout;
+    let overview = home.run(["help"]).stdout;
     assert!(overview.lines().count() <= 40, "{overview}");
     for (name, text) in documentation() {
         if ["architecture", "building", "figures"].contains(&name.as_str()) {
@@ -68,16 +68,14 @@ fn every_page_of_the_documentation_is_in_the_program() {
             continue;
         }
         assert!(overview.contains(&name), "{name} is missing: {overview}");
-        let run = home.bantam().args(["help", &name]).run();
+        let run = home.run(["help", &name]);
         run.exits(0).is_quiet();
         let lines = text.lines().filter(|line| !line.starts_with("<!--"));
         let text: String = lines.flat_map(|line| [line, "\n"]).collect();
         assert!(run.stdout.contains(&text), "{name}: {}", run.stdout);
     }
     assert!(
-        home.bantam()
-            .args(["help", "cron"])
-            .run()
+        home.run(["help", "cron"])
             .stdout
             .contains("bantam cron add"),
         "the commands come, too"
@@ -167,7 +165,7 @@ fn natural_words_are_found_in_the_pages() {
     );
     assert!(text.lines().count() < 60, "{text}");
     for topic in ["backup", "memory", "sandbox"] {
-        let page = home.bantam().args(["help", topic]).run();
+        let page = home.run(["help", topic]);
         assert!(page.exits(0).stdout.starts_with("# "), "{}", page.stdout);
     }
 }
@@ -183,22 +181,17 @@ fn names_are_completed() {
         run.stdout.lines().map(name).collect::<Vec<_>>()
     };
     home.agent(["-s", "garden", "hi"]).exits(0);
-    home.bantam().arg("an unnamed one").run().exits(0);
+    home.run(["an unnamed one"]).exits(0);
     // A name may not write to the terminal.
     home.agent(["-s", "ga\u{1b}[31mrden", "hi"]).exits(0);
     home.write(
         "agent/skills/tidy/SKILL.md",
         "---\nname: tidy\ndescription: x\n---\nTidy.\n",
     );
-    home.bantam()
-        .args(["cron", "add", "-n", "water", "-e", "1h", "hi"])
-        .run()
+    home.run(["cron", "add", "-n", "water", "-e", "1h", "hi"])
         .exits(0);
     let server = r#"mcpServers.time={"command":"true"}"#.split_once('=').unwrap();
-    home.bantam()
-        .args(["config", "set", server.0, server.1])
-        .run()
-        .exits(0);
+    home.run(["config", "set", server.0, server.1]).exits(0);
     for (words, expected) in [
         (&["sessions", "show", ""][..], &["garden"][..]),
         (&["-s", ""], &["garden"]),
@@ -214,11 +207,7 @@ fn names_are_completed() {
         assert_eq!(names(words), expected, "{words:?}");
     }
     // The shell completes files.
-    home.bantam()
-        .args(["__complete", "-a", ""])
-        .run()
-        .exits(1)
-        .prints("");
+    home.run(["__complete", "-a", ""]).exits(1).prints("");
     home.write("config.json", "{");
     assert!(names(&["config", "set", ""]).is_empty());
 }
@@ -228,11 +217,11 @@ fn a_group_alone_lists() {
     let (_model, home) = Home::of(Model::answering(|_, _| Reply::text("Hello.")));
     home.agent(["-s", "garden", "hi"]).exits(0);
     for args in [&["sessions"][..], &["sessions", "--json"]] {
-        let run = home.bantam().args(args).run();
+        let run = home.run(args);
         assert!(run.exits(0).stdout.contains("garden"), "{}", run.stdout);
     }
     for group in ["cron", "skills", "mcp", "config"] {
-        home.bantam().arg(group).run().exits(0);
+        home.run([group]).exits(0);
     }
 }
 
@@ -240,7 +229,7 @@ fn a_group_alone_lists() {
 fn tools_list_needs_no_model() {
     let home =
         Home::with(&serde_json::json!({ "agents": { "defaults": { "model_name": "openai/x" } } }));
-    let run = home.bantam().arg("tools").run();
+    let run = home.run(["tools"]);
     run.exits(0).is_quiet();
     let of = |name: &str| {
         let line = run
@@ -255,7 +244,7 @@ fn tools_list_needs_no_model() {
     assert_eq!(home.files(), ["config.json"], "it only looks");
 
     let home = Home::with(&serde_json::json!({ "tools": { "exec": { "enabled": false } } }));
-    let run = home.bantam().arg("tools").run();
+    let run = home.run(["tools"]);
     run.exits(0).says("tools.exec.enabled");
     assert!(!run.stdout.contains("exec"), "{}", run.stdout);
 }

@@ -64,9 +64,8 @@ fn refused_keys_exit_4_with_a_hint() {
     let model = Model::scripted([Reply::error(401, "no"), Reply::error(403, "nor this")]);
     let home = with_keys(&model, &json!(["key-one", "key-two"]));
     home.agent(["-m", "hi"])
-        .exits(4)
+        .fails(4)
         .prints("")
-        .fails_with_a_hint()
         .says("`bantam status` shows where it comes from");
     assert!(
         home.session("cli_default").history().is_empty(),
@@ -108,9 +107,8 @@ fn unavailable_keys_exit_3() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = with_keys(&model, &json!(["${NO_SUCH_VARIABLE}"]));
     home.agent(["-m", "hi"])
-        .exits(3)
+        .fails(3)
         .prints("")
-        .fails_with_a_hint()
         .says("NO_SUCH_VARIABLE is not set");
     assert!(
         home.session("cli_default").history().is_empty(),
@@ -176,9 +174,8 @@ fn failed_models_report_the_first_error() {
     let second = Model::scripted([Reply::error(400, "odd request")]);
     let home = Home::with(&two(&first, &second));
     home.agent(["-m", "hi"])
-        .exits(4)
+        .fails(4)
         .prints("")
-        .fails_with_a_hint()
         .says("asking openai/one")
         .says("bad key");
 }
@@ -263,8 +260,7 @@ fn key_command_in_writable_file_is_refused() {
         let home = with_keys(&model, &json!([command]));
         let place = spoil(&home);
         let run = home.agent(["-m", "hi"]);
-        run.exits(3)
-            .fails_with_a_hint()
+        run.fails(3)
             .says(says)
             .says(place.to_str().unwrap().trim_end_matches('/'));
         assert!(!ran.join("it").exists(), "{says} {}", place.display());

@@ -71,7 +71,7 @@ fn diligent() -> Model {
         for message in request.messages() {
             match message["role"].as_str() {
                 Some("user") => {
-                    asked.extend(items(&text_of(&message["content"])).map(str::to_owned))
+                    asked.extend(items(&text_of(&message["content"])).map(str::to_owned));
                 }
                 Some("assistant") => {
                     called.extend(calls_of(message).into_iter().map(|(_, item)| item));
@@ -325,7 +325,7 @@ fn killed_gateway_answers_each_message_once() {
     }
     for chat in CHATS {
         let name = format!("telegram_{chat}");
-        let run = home.bantam().args(["sessions", "show", &name]).run();
+        let run = home.run(["sessions", "show", &name]);
         if run.code != Some(0) || !run.stderr.is_empty() {
             wrong.push(format!(
                 "sessions show {name}: {:?} {}",

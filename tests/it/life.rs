@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bot::{config, ends, start};
+use crate::bot::{config, dies, ends, start};
 use crate::botapi::{BotApi, Fault};
 use crate::door;
 use crate::harness::{Home, Running, has_all, merged, until};
@@ -109,7 +109,7 @@ fn a_command_that_a_crash_interrupted_is_not_repeated() {
     // `/stop` waits for no other command.
     texts.retain(|text| !text.contains("nothing to stop"));
     for (text, command) in texts.iter().zip(["/undo", "/model"]) {
-        has_all(&text, ["interrupted", command]);
+        has_all(text, ["interrupted", command]);
     }
     assert!(texts[2].contains("Nothing to undo"), "{texts:?}");
 }
@@ -162,9 +162,9 @@ fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
 
 /// Returns the output of `bantam status`, as a page and as an object.
 fn status(home: &Home) -> (String, Value) {
-    let page = home.bantam().arg("status").run();
+    let page = home.run(["status"]);
     page.exits(0).is_quiet();
-    let object = home.bantam().args(["status", "--json"]).run();
+    let object = home.run(["status", "--json"]);
     (
         page.stdout.clone(),
         object.exits(0).json()["gateway"].clone(),
@@ -204,10 +204,9 @@ fn status_shows_state_of_gateway() {
         (&object["running"], &object["pid"], &object["waiting"]),
         (&json!(true), &json!(gateway.pid()), &json!(1))
     );
-    let second = home.bantam().arg("gateway").run();
+    let second = home.run(["gateway"]);
     second
-        .exits(7)
-        .fails_with_a_hint()
+        .fails(7)
         .says(&format!("(process {})", gateway.pid()));
 
     api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
@@ -227,8 +226,7 @@ fn status_shows_state_of_gateway() {
     until("an answer is not delivered", || {
         status(&home).1["undelivered"]["count"] == 1
     });
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
+    dies(gateway);
     let (page, _) = status(&home);
     has_all(
         &page,
@@ -272,10 +270,8 @@ fn a_panic_says_where_and_ends_the_gateway_like_a_crash() {
     );
     let said = run.stderr.split_once("panicked at ").expect(&run.stderr).1;
     let (place, message) = said.split_once('\n').unwrap();
-    assert!(
-        place.contains(".rs:") && message.starts_with("assertion"),
-        "{said}"
-    );
+    has_all(place, [".rs:"]);
+    assert!(message.starts_with("assertion"), "{said}");
     let gateway = start(&home);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Counted."]);
     let count = fs::read_to_string(home.path("workspace/count"));
@@ -495,7 +491,7 @@ fn a_gateway_removes_old_parts_of_conversations() {
     let job = ["cron", "add", "-m", "look", "-e", "1d", "--to", "none"];
     home.bantam().args(job).args(["-n", "job"]).run().exits(0);
     for _ in 0..2 {
-        home.bantam().args(["cron", "run", "job"]).run().exits(0);
+        home.run(["cron", "run", "job"]).exits(0);
     }
     let sessions = || {
         let files = home.files().into_iter();

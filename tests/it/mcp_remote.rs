@@ -76,7 +76,7 @@ fn a_refused_connection_says_what_to_do() {
         &["mcp", "test", "far"][..],
         &["mcp", "add", "more", &server.base()],
     ] {
-        let run = home.bantam().args(args).run();
+        let run = home.run(args);
         run.exits(1)
             .says(".headers.Authorization")
             .fails_with_a_hint();
@@ -183,7 +183,7 @@ fn a_server_that_did_not_answer_is_not_asked_by_the_next_question() {
     let asked = down.requests().len();
     home.agent(["-m", "hi"]).exits(0).says("far are missing");
     assert_eq!(down.requests().len(), asked);
-    home.bantam().args(["mcp", "test", "far"]).run();
+    home.run(["mcp", "test", "far"]);
     assert!(down.requests().len() > asked);
 }
 
@@ -349,11 +349,11 @@ fn changed_tool_ends_always_permission() {
     talk.types("a\n");
     talk.finish().exits(0);
     assert_eq!(count(&server, "tools/call"), 1);
-    let run = home.bantam().args(ask).run();
+    let run = home.run(ask);
     run.exits(0);
     has_all(&run.stdout, ["the tool has changed"]);
     // The next turn offers the new one, and asks.
-    home.bantam().args(ask).run().exits(6);
+    home.run(ask).exits(6);
     assert_eq!(count(&server, "tools/call"), 1);
 }
 
@@ -361,7 +361,7 @@ fn changed_tool_ends_always_permission() {
 fn gateway_reports_changed_tool_to_owner() {
     let (model, server, api) = (calling("far__say"), turning(true), BotApi::start());
     let home = home_of(&model, &[("far", &server)], &bot::config(&model, &api));
-    home.bantam().args(["mcp", "test", "far"]).run().exits(0);
+    home.run(["mcp", "test", "far"]).exits(0);
     let gateway = home.bantam().arg("gateway").spawn();
     api.text(42, "call it");
     wait_until("the owner is told", || {
@@ -400,7 +400,7 @@ fn a_question_starts_none_of_three_slow_servers() {
     let (model, (server, is_down)) = (Model::answering(|_, _| Reply::text("Hello.")), failing());
     let servers = [("a", &server), ("b", &server), ("c", &server)];
     let home = home_of(&model, &servers, &json!({}));
-    home.bantam().args(["mcp", "list"]).run().exits(0);
+    home.run(["mcp", "list"]).exits(0);
     is_down.store(true, Ordering::SeqCst);
     let asked = server.asked();
     home.agent(["-m", "hi"]).answers("Hello.\n").is_quiet();
@@ -418,7 +418,7 @@ fn a_server_that_no_longer_starts_is_reported_once() {
         "the tools of the MCP server far are missing: starting MCP server far: status 503";
     let (server, is_down) = failing();
     let (model, home) = asking(&server, 2);
-    home.bantam().args(["mcp", "test", "far"]).run().exits(0);
+    home.run(["mcp", "test", "far"]).exits(0);
     is_down.store(true, Ordering::SeqCst);
     let run = home.agent(["-m", "call it"]);
     run.exits(0).says(MISSING);
@@ -428,7 +428,7 @@ fn a_server_that_no_longer_starts_is_reported_once() {
     let (model, api) = (calling("far__say"), BotApi::start());
     let home = home_of(&model, &[("far", &server)], &bot::config(&model, &api));
     is_down.store(false, Ordering::SeqCst);
-    home.bantam().args(["mcp", "test", "far"]).run().exits(0);
+    home.run(["mcp", "test", "far"]).exits(0);
     is_down.store(true, Ordering::SeqCst);
     let gateway = home.bantam().arg("gateway").spawn();
     api.text(42, "call it");
@@ -446,7 +446,7 @@ fn a_list_of_servers_shows_no_key_of_an_address() {
         "near": { "command": "near-mcp", "enabled": false,
             "args": ["--api-key", "hush1", "--token=hush2", "-v", "plain"] } } });
     let home = Home::with(&servers);
-    let run = home.bantam().args(["mcp", "list"]).run();
+    let run = home.run(["mcp", "list"]);
     run.exits(0);
     has_all(&run.stdout, ["https://far.example/mcp?..."]);
     let near = "near-mcp --api-key [secret removed] --token=[secret removed] -v plain";
@@ -478,7 +478,7 @@ fn keys_in_server_errors_are_redacted() {
     let home = Home::with(&merged(model.config(), &servers));
     let run = home.agent(["-m", "hi"]);
     run.exits(0).says("no tools for [secret removed]");
-    let listed = home.bantam().args(["mcp", "list"]).run();
+    let listed = home.run(["mcp", "list"]);
     for key in keys {
         for text in [&run.stderr, &listed.stdout, &listed.stderr] {
             assert!(!text.contains(key), "{key}: {text}");
@@ -540,7 +540,7 @@ fn unanswered_tool_list_does_not_delay_chats() {
     });
     let model = calling("far__say");
     let home = home_of(&model, &[("far", &server)], &settings());
-    home.bantam().args(["mcp", "test", "far"]).run().exits(0);
+    home.run(["mcp", "test", "far"]).exits(0);
     let gateway = home.bantam().arg("gateway").spawn();
     let door = door(&gateway);
     for _ in 0..3 {

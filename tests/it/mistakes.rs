@@ -91,10 +91,7 @@ fn rows<const N: usize>(table: &'static str) -> impl Iterator<Item = [&'static s
 
 #[track_caller]
 fn check(home: &Home, arguments: &str, [code, kind, word]: [&str; 3]) {
-    let run = home
-        .bantam()
-        .args(shell_words::split(arguments).unwrap())
-        .run();
+    let run = home.run(shell_words::split(arguments).unwrap());
     run.exits(code.parse().unwrap())
         .fails_with_a_hint()
         .says(word);

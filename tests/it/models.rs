@@ -28,22 +28,18 @@ fn model_list_shows_and_stores_windows() {
     let home = Home::with(&model.config());
     home.agent(["-m", "hi"]).answers("Hello.\n").is_quiet();
     assert_eq!(model.asked(), 1, "a question asks for nothing else");
-    let run = home.bantam().arg("models").run();
+    let run = home.run(["models"]);
     run.exits(0).is_quiet();
     let lines: Vec<&str> = run.stdout.lines().collect();
     assert!(lines[0].ends_with(": 2 models"), "{}", run.stdout);
     assert_eq!(lines[1], "openai/another");
     assert_eq!(lines[2], "openai/test-model  8192 tokens, tools");
     assert!(model.request(1).header("authorization").is_some());
-    let told = home.bantam().arg("status").run().stdout;
+    let told = home.run(["status"]).stdout;
     has_all(&told, [": context window 8192 tokens (since 20"]);
 
     // By the name of an entry, for programs.
-    let object = home
-        .bantam()
-        .args(["models", "test", "--json"])
-        .run()
-        .json();
+    let object = home.run(["models", "test", "--json"]).json();
     assert_eq!(
         object["models"][1],
         json!({ "model": "openai/test-model", "window": 8192, "tools": true, "images": false })
@@ -64,30 +60,14 @@ fn model_list_shows_and_stores_windows() {
 #[test]
 fn a_host_that_refuses_or_is_unknown_is_told() {
     let (_model, home) = Home::of(Model::answering(|_, _| Reply::error(401, "no such key")));
-    home.bantam()
-        .arg("models")
-        .run()
-        .exits(4)
-        .says("no such key");
-    home.bantam()
-        .args(["models", "nowhere"])
-        .run()
-        .exits(2)
-        .fails_with_a_hint()
-        .says("nowhere");
+    home.run(["models"]).exits(4).says("no such key");
+    home.run(["models", "nowhere"]).fails(2).says("nowhere");
     let page = Model::answering(|_, _| Reply::html(200, "<html><body>It works!"));
     Home::with(&page.config())
-        .bantam()
-        .arg("models")
-        .run()
+        .run(["models"])
         .exits(1)
         .says("api_base");
-    Home::empty()
-        .bantam()
-        .arg("models")
-        .run()
-        .exits(3)
-        .fails_with_a_hint();
+    Home::empty().run(["models"]).fails(3);
 }
 
 #[test]
@@ -100,7 +80,7 @@ fn every_name_that_is_listed_is_taken() {
         entry("openai/first", &first),
         entry("b/*", &second),
     ] }));
-    let run = home.bantam().args(["models", "--json"]).run();
+    let run = home.run(["models", "--json"]);
     let mut asked = Vec::new();
     for line in run.exits(0).stdout.lines() {
         let host: Value = serde_json::from_str(line).unwrap();
@@ -153,14 +133,14 @@ fn bare_name_is_the_only_model_of_this_name() {
     );
 
     let add = ["cron", "add", "-e", "1h", "--model", "qwen3-30b", "x"];
-    home.bantam().args(add).run().exits(0);
+    home.run(add).exits(0);
     let jobs = std::fs::read_to_string(home.path("cron/jobs.json")).unwrap();
     assert!(jobs.contains("\"local/qwen3-30b\""), "{jobs}");
     let setting = "agents.defaults.model_name";
     let set = ["config", "set", setting, "qwen3-30b"];
-    home.bantam().args(set).run().exits(0);
+    home.run(set).exits(0);
     let get = ["config", "get", setting];
-    home.bantam().args(get).run().prints("local/qwen3-30b\n");
+    home.run(get).prints("local/qwen3-30b\n");
 }
 
 #[test]
@@ -178,7 +158,7 @@ fn unknown_model_is_wrong_usage_wherever_it_is_typed() {
             &["cron", "add", "-e", "1h", "x", "--model", typed],
             &["config", "set", "agents.defaults.model_name", typed],
         ] {
-            let run = home.bantam().args(args).run();
+            let run = home.run(args);
             run.exits(2).says("no model named").says(near);
         }
     }
@@ -245,7 +225,7 @@ fn a_host_that_wants_a_key_and_got_none_says_so() {
             "model_list": [merged(json!({ "model": "box/*", "api_base": model.base() }), &entry)],
         }));
         let run = home.agent(["-m", "hi"]);
-        run.exits(4).fails_with_a_hint();
+        run.fails(4);
         run.stderr.clone()
     };
     let said = with(json!({}));

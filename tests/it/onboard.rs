@@ -56,7 +56,7 @@ const BOT: &str = "Connect a Telegram bot? [y/N]";
 #[test]
 fn script_gets_the_files_and_no_configuration() {
     let home = Home::empty();
-    let run = home.bantam().args(["onboard", "--yes"]).run();
+    let run = home.run(["onboard", "--yes"]);
     run.exits(0).is_quiet();
     assert!(!home.path("config.json").exists());
     assert!(run.stdout.contains("built-in demo"), "{}", run.stdout);
@@ -84,7 +84,7 @@ fn existing_files_are_kept() {
     home.write("agent/SOUL.md", "Mine.");
     home.write("agent/AGENTS.md", "My rules.");
     home.write("memory/MEMORY.md", "The user is Ada.");
-    home.bantam().args(["onboard", "--yes"]).run().exits(0);
+    home.run(["onboard", "--yes"]).exits(0);
     assert!(
         !home.path("agent/AGENT.md").exists(),
         "it would come before the AGENTS.md that is there"
@@ -94,7 +94,7 @@ fn existing_files_are_kept() {
         "Mine."
     );
     let before = snapshot(&home.path(""));
-    let again = home.bantam().args(["onboard", "--yes"]).run();
+    let again = home.run(["onboard", "--yes"]);
     again.exits(0);
     assert!(!again.stdout.contains("created  "), "{}", again.stdout);
     assert_eq!(snapshot(&home.path("")), before);
@@ -104,7 +104,7 @@ fn existing_files_are_kept() {
 fn onboarding_without_terminal_does_not_ask() {
     let home = Home::empty();
     let run = home.bantam().arg("onboard").stdin("1\n\n\n").run();
-    run.exits(2).prints("").fails_with_a_hint().says("--yes");
+    run.fails(2).prints("").says("--yes");
     assert!(!home.path("").exists());
 }
 
@@ -173,7 +173,7 @@ fn is_as_it_was(run: &Run) {
         words.contains(&"echo") && words.contains(&"-echonl"),
         "{set}"
     );
-    has_all(&set, ["quit = ^\\;", "susp = ^Z;"]);
+    has_all(set, ["quit = ^\\;", "susp = ^Z;"]);
 }
 
 #[test]
@@ -196,8 +196,8 @@ fn interrupted_onboarding_changes_no_files() {
 fn a_configuration_that_cannot_be_used_is_kept_and_told() {
     let home = Home::empty();
     home.config("{ nope }");
-    let run = home.bantam().args(["onboard", "--yes"]).run();
-    run.exits(3).fails_with_a_hint().says("config.json");
+    let run = home.run(["onboard", "--yes"]);
+    run.fails(3).says("config.json");
     assert!(home.path("agent/SOUL.md").exists(), "all else is made");
     assert_eq!(
         fs::read_to_string(home.path("config.json")).unwrap(),
@@ -209,12 +209,12 @@ fn a_configuration_that_cannot_be_used_is_kept_and_told() {
 fn a_configuration_without_a_model_is_told_by_all_alike() {
     let home = Home::empty();
     home.config(r#"{"log":{"json":true}}"#);
-    let run = home.bantam().args(["onboard", "--yes"]).run();
+    let run = home.run(["onboard", "--yes"]);
     has_all(&run.exits(0).stdout, ["no model is configured"]);
     home.agent(["-m", "hi"])
         .exits(3)
         .says("no model is configured");
-    let status = home.bantam().arg("status").run();
+    let status = home.run(["status"]);
     has_all(&status.stdout, ["no model is configured"]);
 }
 

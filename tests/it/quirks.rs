@@ -69,7 +69,7 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
     );
 
     let host = model.base().replace("http://", "").replace("/v1", "");
-    let run = home.bantam().arg("status").run();
+    let run = home.run(["status"]);
     run.exits(0);
     let line = format!(
         "learned    test-model at {host}: requires max_completion_tokens instead of max_tokens (since 20"
@@ -79,7 +79,7 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
         "{}",
         run.stdout
     );
-    let object = home.bantam().args(["status", "--json"]).run().json();
+    let object = home.run(["status", "--json"]).json();
     let told: Vec<&Value> = object["learned"]
         .as_array()
         .unwrap()
@@ -624,7 +624,7 @@ fn each_vendors_variable_is_enough_for_the_first_question() {
             match wanted {
                 Some(id) => run.answers(&format!("{id}\n")).is_quiet(),
                 // Its models have names chosen by the user.
-                None => run.exits(3).fails_with_a_hint(),
+                None => run.fails(3),
             };
             let asked = model.requests();
             let sent = asked

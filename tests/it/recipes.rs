@@ -232,11 +232,7 @@ fn retry_recipe_repeats_only_exit_code_5() {
     // A permanent error is not retried, and the marker remains unchanged.
     let board = Board::with([Reply::error(401, "no such key")]);
     fs::write(board.user("sign.txt"), "Open.\n").unwrap();
-    board
-        .cooks("Retry later")
-        .exits(4)
-        .prints("")
-        .fails_with_a_hint();
+    board.cooks("Retry later").fails(4).prints("");
     assert_eq!(board.read("sign.txt"), "Open.\n");
 
     let board = Board::with((0..9).map(|_| down()));
@@ -378,12 +374,7 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
         "---\nname: folder\ndescription: x\n---\n",
     )
     .unwrap();
-    board
-        .home
-        .bantam()
-        .args(["onboard", "--yes"])
-        .run()
-        .exits(0);
+    board.home.run(["onboard", "--yes"]).exits(0);
 
     let path = board.search_path();
     let blocks = blocks();

@@ -331,7 +331,7 @@ fn refusal_of_chat_completions_is_met_once() {
                 .is_quiet();
             assert_eq!(model.asked(), asked, "{says}");
         }
-        let run = home.bantam().arg("status").run();
+        let run = home.run(["status"]);
         run.exits(0);
         assert!(run.stdout.contains("Responses API"), "{}", run.stdout);
     }

@@ -71,7 +71,7 @@ fn a_key_in_the_place_of_another_setting_is_not_shown() {
             // The gateway would serve with some of them.
             let is_served = args == ["gateway"] && settings["channels"]["http"].is_null();
             if !is_served {
-                let run = home.bantam().args(args).run();
+                let run = home.run(args);
                 assert!(!run.stdout.contains(CANARY), "{args:?}");
             }
         }
@@ -103,7 +103,7 @@ fn a_key_the_model_says_aloud_is_found_by_the_harness() {
     let found = catch_unwind(AssertUnwindSafe(|| {
         let home = Home::empty();
         home.write("state/leak.txt", format!("key={CANARY}"));
-        home.bantam().arg("--version").run();
+        home.run(["--version"]);
     }));
     let message = *found.unwrap_err().downcast::<String>().unwrap();
     has_all(&message, ["the API key is in", "leak.txt"]);

@@ -28,14 +28,10 @@ fn a_conversation_goes_on_where_it_was() {
 #[test]
 fn invalid_conversation_name_is_wrong_usage() {
     let (_model, home) = Home::of(Model::never_asked());
-    home.agent(["-s", "", "-m", "hi"])
-        .exits(2)
-        .prints("")
-        .fails_with_a_hint();
+    home.agent(["-s", "", "-m", "hi"]).fails(2).prints("");
     home.agent(["-s", &"x".repeat(300), "-m", "hi"])
-        .exits(2)
-        .prints("")
-        .fails_with_a_hint();
+        .fails(2)
+        .prints("");
 }
 
 #[test]
@@ -158,10 +154,7 @@ fn a_session_of_a_newer_bantam_is_refused() {
         .prints("")
         .says("bantam sessions reset default");
     assert_eq!(fs::read_to_string(path).unwrap(), line, "and not touched");
-    home.bantam()
-        .args(["sessions", "reset", "cli_default"])
-        .run()
-        .exits(0);
+    home.run(["sessions", "reset", "cli_default"]).exits(0);
     let kept = home.path("sessions/cli_default.1.jsonl");
     assert_eq!(fs::read_to_string(kept).unwrap(), line);
     home.agent(["-m", "hi"]).answers("Hello.\n");

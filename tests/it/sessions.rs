@@ -74,10 +74,7 @@ fn sessions_list_ends_with_the_newest() {
         assert!(states.contains(&row), "{states:?}");
     }
 
-    sessions(&home, ["show", "telegram_7"])
-        .exits(3)
-        .prints("")
-        .fails_with_a_hint();
+    sessions(&home, ["show", "telegram_7"]).fails(3).prints("");
 }
 
 #[test]
@@ -145,9 +142,8 @@ fn shown_conversation_has_calls_without_escapes() {
     );
 
     sessions(&home, ["show", "default", "--after", "x"])
-        .exits(2)
-        .prints("")
-        .fails_with_a_hint();
+        .fails(2)
+        .prints("");
     assert_eq!(
         fs::read(home.path("sessions/cli_default.jsonl")).unwrap(),
         before
@@ -191,9 +187,8 @@ fn erasing_takes_every_file_of_one_conversation_and_nothing_else() {
     home.write("sessions/cli_a.jsonl.new", "left by a crash");
     home.write("sessions/cli_a.notes", "the user's own");
     sessions(&home, ["erase", "a"])
-        .exits(2)
+        .fails(2)
         .prints("")
-        .fails_with_a_hint()
         .says("--yes");
     let run = sessions(&home, ["erase", "a", "--yes"]);
     run.exits(0).is_quiet().prints("Erased a (3 files)\n");
@@ -216,9 +211,7 @@ fn erasing_takes_every_file_of_one_conversation_and_nothing_else() {
         !home.path("state/locks/cli_a.lock").exists()
             && home.path("state/locks/cli_ab.lock").exists()
     );
-    sessions(&home, ["erase", "a", "--yes"])
-        .exits(2)
-        .fails_with_a_hint();
+    sessions(&home, ["erase", "a", "--yes"]).fails(2);
     sessions(&home, ["erase", "a.1", "-y"]).answers("Erased a.1 (1 file)\n");
 }
 
@@ -291,7 +284,7 @@ fn a_conversation_in_use_is_neither_reset_nor_erased() {
             .spawn()
     });
     for running in both {
-        running.finish().exits(7).prints("").fails_with_a_hint();
+        running.finish().fails(7).prints("");
     }
     assert!(started.elapsed().unwrap().as_millis() >= 1450);
     assert!(home.path("sessions/cli_default.jsonl").exists());
@@ -345,7 +338,7 @@ fn search_covers_the_whole_conversation() {
 #[test]
 fn refused_question_is_listed_with_its_words() {
     let (_model, home) = Home::of(Model::scripted([Reply::text("Basil.")]));
-    let list = || home.bantam().args(["sessions", "list"]).run().stdout;
+    let list = || home.run(["sessions", "list"]).stdout;
     let refused = home.agent(["-s", "garden", "--budget-tokens", "5", "water?"]);
     refused.exits(6);
     assert!(list().contains("(limit) water?"), "{}", list());

@@ -199,10 +199,8 @@ fn a_subagent_uses_tools_and_has_none_below_it() {
         b"grey\n"
     );
     let task = model.requests().iter().find_map(task_of).unwrap();
-    assert!(
-        task.starts_with("write\n") && task.contains("Boil water"),
-        "{task}"
-    );
+    assert!(task.starts_with("write\n"), "{task}");
+    has_all(&task, ["Boil water"]);
 }
 
 #[test]
@@ -219,8 +217,7 @@ fn subagents_side_by_side_share_what_is_left_of_the_budget() {
         .counted(4000, 0),
     }));
     home.agent(["-m", "go", "--budget-tokens", "37000"])
-        .exits(6)
-        .fails_with_a_hint();
+        .fails(6);
     // Each had one running request when the budget was used up.
     assert!(
         (9..=12).contains(&model.requests().len()),
@@ -254,10 +251,8 @@ fn skills_are_installed_listed_shown_and_removed() {
     has_all(&list.exits(0).stdout, ["tea"]);
     has_all(&list.stdout, ["journal"]);
     has_all(&bantam(&["show", "tea"]).exits(0).stdout, ["Boil water"]);
-    bantam(&["install", "-y", &from])
-        .exits(1)
-        .fails_with_a_hint();
-    bantam(&["remove", "tea"]).exits(2).fails_with_a_hint();
+    bantam(&["install", "-y", &from]).fails(1);
+    bantam(&["remove", "tea"]).fails(2);
     bantam(&["remove", "tea", "-y"]).exits(0);
     assert!(!home.path("agent/skills/tea").exists());
     for (verb, name) in [("remove", "tea"), ("remove", ".."), ("show", "tea")] {
@@ -266,7 +261,7 @@ fn skills_are_installed_listed_shown_and_removed() {
         } else {
             &[verb, name]
         };
-        bantam(args).exits(2).fails_with_a_hint();
+        bantam(args).fails(2);
     }
     assert!(home.path("agent/AGENT.md").exists());
 }
@@ -301,16 +296,12 @@ fn invalid_or_linked_skill_is_not_installed() {
         ("empty", "has no SKILL.md"),
     ] {
         let from = other.path(name).display().to_string();
-        home.bantam()
-            .args(["skills", "install", "-y", &from])
-            .run()
+        home.run(["skills", "install", "-y", &from])
             .exits(1)
             .says(says);
     }
     assert_eq!(
-        home.bantam()
-            .args(["skills", "list"])
-            .run()
+        home.run(["skills", "list"])
             .exits(0)
             .stdout
             .matches("tea")
@@ -330,7 +321,7 @@ fn skill_is_installed_by_name_from_folder() {
     let all = other.path("all").display().to_string();
     let install = |from: &str| {
         let args = ["skills", "install", "-y", from];
-        home.bantam().args(args).run()
+        home.run(args)
     };
     install(&all)
         .exits(2)
@@ -357,7 +348,7 @@ fn a_repository_is_named_by_its_https_address() {
         "git@127.0.0.2:tea.git",
     ] {
         let args = ["skills", "install", "-y", source];
-        let run = home.bantam().args(args).run();
+        let run = home.run(args);
         run.exits(2).says("https").fails_with_a_hint();
     }
 }

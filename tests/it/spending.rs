@@ -2,10 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bot::{ends, start};
+use crate::bot::{dies, ends, start};
 use crate::botapi::{BotApi, TOKEN};
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply, Request, call};
@@ -107,9 +106,7 @@ fn endless_job_is_stopped_and_reported_once() {
     let api = BotApi::start();
     api.chat(OWNER);
     let home = Home::with(&config(&model, &api));
-    home.bantam()
-        .args("cron add -m go --at +1s --to telegram:42".split(' '))
-        .run()
+    home.run("cron add -m go --at +1s --to telegram:42".split(' '))
         .exits(0);
     let gateway = start(&home);
     api.wait_for_texts(OWNER, 1);
@@ -136,8 +133,7 @@ fn restart_keeps_count_of_calls() {
     api.text(OWNER, "go");
     api.wait_for_texts(OWNER, 1);
     model.wait_for_holds(4);
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
+    dies(gateway);
     let asked = model.asked();
     let gateway = start(&home);
     // The reports are posted, and the model is not asked to answer them.
@@ -172,8 +168,7 @@ fn resumed_message_keeps_its_call_count() {
     let gateway = start(&home);
     api.text(OWNER, "go");
     model.wait_for_holds(1);
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
+    dies(gateway);
     let gateway = start(&home);
     api.wait_for_texts(OWNER, 1);
     ends(gateway);

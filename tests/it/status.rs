@@ -7,7 +7,7 @@ use crate::harness::{CANARY, Home, config_for, has_all, merged};
 #[test]
 fn status_without_setup_creates_no_files() {
     let home = Home::empty();
-    let run = home.bantam().arg("status").run();
+    let run = home.run(["status"]);
     run.exits(0).is_quiet();
     for part in [
         env!("CARGO_PKG_VERSION"),
@@ -103,10 +103,10 @@ fn a_missing_key_is_told_with_the_line_that_mends_it() {
     let home = Home::with(
         &json!({ "agents": { "defaults": { "model_name": "deepseek/deepseek-chat" } } }),
     );
-    let run = home.bantam().arg("status").run();
+    let run = home.run(["status"]);
     run.exits(0);
     has_all(&run.stdout, ["none: ", "export DEEPSEEK_API_KEY="]);
-    let object = home.bantam().args(["status", "--json"]).run().json();
+    let object = home.run(["status", "--json"]).json();
     assert_eq!(object["model"], Value::Null);
     assert_eq!(object["error"]["kind"], "config");
 }
@@ -115,10 +115,10 @@ fn a_missing_key_is_told_with_the_line_that_mends_it() {
 fn status_with_broken_config_exits_3() {
     let home = Home::empty();
     home.config("{ \"agents\": nope }");
-    let run = home.bantam().arg("status").run();
-    run.exits(3).fails_with_a_hint().says("line 1");
+    let run = home.run(["status"]);
+    run.fails(3).says("line 1");
     has_all(&run.stdout, ["home ", "sessions "]);
-    let run = home.bantam().args(["status", "--json"]).run();
+    let run = home.run(["status", "--json"]);
     run.exits(3);
     assert_eq!(
         (&run.json()["ok"], &run.json()["error"]["kind"]),
@@ -127,10 +127,5 @@ fn status_with_broken_config_exits_3() {
 
     let home = Home::empty();
     home.dir("config.json");
-    home.bantam()
-        .arg("status")
-        .run()
-        .exits(3)
-        .fails_with_a_hint()
-        .says("config.json");
+    home.run(["status"]).fails(3).says("config.json");
 }

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bot::ends;
+use crate::bot::{dies, ends};
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::botschema;
 use crate::harness::{Home, Running, has_all, has_none, merged, until};
@@ -114,15 +113,9 @@ fn a_message_is_in_the_chat_before_the_answer() {
 fn message_tool_needs_a_bot() {
     let (model, api) = (Model::never_asked(), BotApi::start());
     let home = Home::with(&config(&model, &api));
-    has_all(
-        &home.bantam().arg("tools").run().exits(0).stdout,
-        ["\nmessage "],
-    );
+    has_all(&home.run(["tools"]).exits(0).stdout, ["\nmessage "]);
     home.config(&model.config().to_string());
-    has_none(
-        &home.bantam().arg("tools").run().exits(0).stdout,
-        ["\nmessage "],
-    );
+    has_none(&home.run(["tools"]).exits(0).stdout, ["\nmessage "]);
 }
 
 #[test]
@@ -175,7 +168,7 @@ fn message_tool_reaches_only_known_chats() {
     has_all(&told[5], ["telegram"]);
     has_all(&told[6], ["empty"]);
     let noted = &notes(&home, "telegram_43")[0];
-    has_all(&noted, ["another conversation, cli:default", "To you."]);
+    has_all(noted, ["another conversation, cli:default", "To you."]);
     botschema::check(&api);
 }
 
@@ -184,9 +177,7 @@ fn a_job_writes_to_where_its_answer_goes() {
     let model = sending([json!({ "content": "I am at it." })]);
     let (api, home) = home(&model);
     let gateway = start(&home);
-    home.bantam()
-        .args("cron add -m report --at +1s --to telegram:43".split(' '))
-        .run()
+    home.run("cron add -m report --at +1s --to telegram:43".split(' '))
         .exits(0);
     let texts = api.wait_for_texts(OTHER, 2);
     assert_eq!(texts[0], "I am at it.");
@@ -345,8 +336,7 @@ fn a_file_outlives_the_program_and_the_network() {
     api.wait_for_asked("sendDocument", 3);
     // Later changes in the workspace do not matter, because the file was copied during the call.
     fs::remove_file(home.path("workspace/notes.txt")).unwrap();
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
+    dies(gateway);
     assert_eq!(waiting(&home).len(), 1);
     home.write("state/outbox/orphan", "a crash has left it");
     let gateway = start(&home);

@@ -28,7 +28,7 @@ fn markdown_is_readable_on_a_terminal_and_unchanged_in_a_pipe() {
         [MARKDOWN],
         "what is stored is what came"
     );
-    let piped = home.bantam().args(["agent", "-m", "hi"]).run();
+    let piped = home.run(["agent", "-m", "hi"]);
     piped.answers(&format!("{MARKDOWN}\n")).is_quiet();
 }
 

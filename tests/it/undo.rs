@@ -66,8 +66,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
     home.write("memory/garden.md", "A quince\n");
     let file = |name: &str| fs::read_to_string(home.path(&format!("workspace/{name}")));
     let mut talk = talk(&home);
-    talk.types("change them\r");
-    talk.wait_for_stdout("Done.\r\n\r\n\u{1b}[?2004h");
+    talk.types_until("change them\r", "Done.\r\n\r\n\u{1b}[?2004h");
     assert_eq!(file("kept.txt").unwrap(), "by the model, again");
     assert!(home.path("state/undo/cli_work").is_dir());
     home.write("workspace/mine.txt", "by the user, since");
@@ -95,17 +94,12 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
     }
     assert!(file("new.txt").is_err());
     // A turn without changes restores no files.
-    talk.types("and now\r");
-    talk.wait_for_next_stdout("Nothing.\r\n");
-    talk.types("/undo\r");
-    talk.wait_for_next_stdout("bantam: undone: and now\r\n");
+    talk.types_until_next("and now\r", "Nothing.\r\n");
+    talk.types_until_next("/undo\r", "bantam: undone: and now\r\n");
     talk.types("/quit\r");
     talk.finish().exits(0);
     // An erased conversation leaves no versions.
-    home.bantam()
-        .args(["sessions", "erase", "work", "--yes"])
-        .run()
-        .exits(0);
+    home.run(["sessions", "erase", "work", "--yes"]).exits(0);
     assert!(!home.path("state/undo/cli_work").exists());
 }
 

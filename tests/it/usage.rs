@@ -34,11 +34,7 @@ fn lines(home: &Home) -> Vec<String> {
 
 #[track_caller]
 fn usage(home: &Home) -> Value {
-    home.bantam()
-        .args(["usage", "--json"])
-        .run()
-        .exits(0)
-        .json()
+    home.run(["usage", "--json"]).exits(0).json()
 }
 
 #[test]
@@ -101,9 +97,7 @@ fn usage_is_added_up_by_day_and_model() {
     let mut list = config["model_list"].as_array().unwrap().clone();
     list.push(other);
     let home = Home::with(&merged(config, &json!({ "model_list": list })));
-    home.bantam()
-        .args(["usage"])
-        .run()
+    home.run(["usage"])
         .answers("")
         .says("no requests to models since ");
     for args in [
@@ -133,7 +127,7 @@ fn usage_is_added_up_by_day_and_model() {
         "cached_tokens": 9, "cost": 2.0 * ONE,
     });
     assert_eq!(told["total"], total);
-    let table = home.bantam().args(["usage", "--days", "2"]).run();
+    let table = home.run(["usage", "--days", "2"]);
     table.exits(0).is_quiet();
     let sums: Vec<&str> = table
         .stdout
@@ -143,11 +137,7 @@ fn usage_is_added_up_by_day_and_model() {
         .split_whitespace()
         .collect();
     assert_eq!(sums, ["total", "3", "33", "9", "21", "0.0157"]);
-    home.bantam()
-        .args(["usage", "--days", "none"])
-        .run()
-        .exits(2)
-        .fails_with_a_hint();
+    home.run(["usage", "--days", "none"]).fails(2);
 }
 
 #[test]
@@ -191,7 +181,7 @@ fn budget_holds_across_runs_with_hint() {
     home.agent(["-m", "one"]).exits(0);
     home.agent(["-m", "two", "-s", "other"]).exits(0);
     let refused = home.agent(["-m", "three"]);
-    refused.exits(6).prints("").fails_with_a_hint();
+    refused.fails(6).prints("");
     refused
         .says("daily budget reached: 6000 of 6000 tokens")
         .says("budget.daily_tokens");

@@ -18,9 +18,7 @@ fn heartbeats_run_without_telegram_and_the_history_shows_what_they_report() {
         .arg("gateway")
         .spawn();
     let reported = || {
-        home.bantam()
-            .args(["cron", "history", "heartbeat"])
-            .run()
+        home.run(["cron", "history", "heartbeat"])
             .stdout
             .contains("The plants are dry.")
     };
@@ -36,19 +34,9 @@ fn a_gateway_with_nothing_to_do_says_so() {
         model.config(),
         &json!({ "cron": { "enabled": false } }),
     ));
-    home.bantam()
-        .arg("gateway")
-        .run()
-        .exits(3)
-        .fails_with_a_hint()
-        .says("nothing to do");
+    home.run(["gateway"]).fails(3).says("nothing to do");
     // An enabled bot needs its token.
     let bot = json!({ "channels": { "telegram": { "enabled": true } } });
     let home = Home::with(&merged(model.config(), &bot));
-    home.bantam()
-        .arg("gateway")
-        .run()
-        .exits(3)
-        .fails_with_a_hint()
-        .says("token");
+    home.run(["gateway"]).fails(3).says("token");
 }

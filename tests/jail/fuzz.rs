@@ -196,8 +196,8 @@ fn check_outside_unchanged(ground: Ground) {
             };
             told_in(netns, ground, &json!({}), set, ask, |fixture, results| {
                 let single = &results[0].1;
-                has_all(&single, ["all-denied"]);
-                has_none(&single, ["Traceback"]);
+                has_all(single, ["all-denied"]);
+                has_none(single, ["Traceback"]);
                 for (seed, told) in &results[1..] {
                     // It may kill itself and its processes, but not the worker. A run that cancels its own alarm ends at the
                     // time limit of the command.

@@ -601,8 +601,8 @@ fn odd_commands_are_told_as_errors_and_harm_nothing() {
                 "{:.300?}",
                 &texts[..3]
             );
-            has_all(&texts[3], ["[DONE]"]);
-            has_all(&texts[4], ["seen"]);
+            has_all(texts[3], ["[DONE]"]);
+            has_all(texts[4], ["seen"]);
             assert!(texts[9].contains("fine"), "{texts:?}");
         },
     );

@@ -286,7 +286,7 @@ fn pages_of_private_networks_are_refused() {
             .collect();
         assert!(redirected.len() >= 85);
         for result in direct.iter().chain(&fetch(redirected, &json!({}))) {
-            has_none(&result, ["You found me", "Far and away"]);
+            has_none(result, ["You found me", "Far and away"]);
         }
         assert_eq!(network.knocks(), 0);
 

@@ -229,10 +229,7 @@ fn added_server_is_tested_and_saved() {
         "good",
         "-x",
     ];
-    home.bantam()
-        .args(add)
-        .run()
-        .answers("Added fake: 1 tool\n");
+    home.run(add).answers("Added fake: 1 tool\n");
     let written = fs::read_to_string(home.path("config.json")).unwrap();
     let entry = json!({
         "args": ["server.py", "good", "-x"],
@@ -244,7 +241,7 @@ fn added_server_is_tested_and_saved() {
         serde_json::from_str::<serde_json::Value>(&written).unwrap(),
         json!({ "model_list": [], "mcpServers": { "fake": entry } })
     );
-    home.bantam().args(add).run().exits(2).fails_with_a_hint();
+    home.run(add).fails(2);
 
     let server = remote(false);
     let url = server.base();
@@ -281,12 +278,7 @@ fn added_server_is_tested_and_saved() {
             "no flag named \"-y\"",
         ),
     ] {
-        home.bantam()
-            .args(args)
-            .run()
-            .exits(2)
-            .says(says)
-            .fails_with_a_hint();
+        home.run(args).exits(2).says(says).fails_with_a_hint();
     }
 }
 

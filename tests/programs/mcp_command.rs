@@ -27,7 +27,7 @@ fn server_failing_to_start_is_not_added() {
     home.config("{}");
     let add = |more: &[&str]| {
         let args = [&["mcp", "add", "bad"], more].concat();
-        home.bantam().args(args).run()
+        home.run(args)
     };
     let script = "import sys; [print('line', n, file=sys.stderr) for n in range(30)]";
     let run = add(&["--", "python3", "-c", script]);
@@ -56,7 +56,7 @@ fn servers_are_removed_disabled_and_checked_by_doctor() {
     ));
     home.write("state/mcp/fake/server.py", SERVER);
     let mcp = |args: &[&str]| home.bantam().arg("mcp").args(args).run();
-    let doctor = || home.bantam().arg("doctor").run().stdout.clone();
+    let doctor = || home.run(["doctor"]).stdout.clone();
     let last = || {
         home.agent(["-m", "hello"]).exits(0);
         offered(&model.requests().pop().unwrap())
@@ -64,7 +64,7 @@ fn servers_are_removed_disabled_and_checked_by_doctor() {
     assert_eq!(last(), ["fake__say"]);
     let set = |value: &str| {
         let args = ["config", "set", "mcpServers.fake.disabled", value];
-        home.bantam().args(args).run().exits(0);
+        home.run(args).exits(0);
     };
     set("true");
     assert!(last().is_empty());

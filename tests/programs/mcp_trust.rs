@@ -104,7 +104,7 @@ fn tool_writable_program_is_refused_as_server() {
             )
             .to_string(),
         );
-        let run = home.bantam().args(["mcp", "test", "fake"]).run();
+        let run = home.run(["mcp", "test", "fake"]);
         run.exits(3)
             .says(says)
             .says("which tools can change")
@@ -121,7 +121,7 @@ fn tool_writable_program_is_refused_as_server() {
         )
         .to_string(),
     );
-    home.bantam().args(["mcp", "test", "fake"]).run().exits(0);
+    home.run(["mcp", "test", "fake"]).exits(0);
 }
 
 /// Programs find code in more ways than can be listed, so servers with keys or network cannot see the workspace.
@@ -169,7 +169,7 @@ fn server_with_keys_runs_no_workspace_code() {
         );
         let servers = json!({ "mcpServers": { "fake": entry } });
         home.config(&merged(model.config(), &servers).to_string());
-        home.bantam().args(["mcp", "test", "fake"]).run()
+        home.run(["mcp", "test", "fake"])
     };
     for entry in &entries {
         for network in [false, true] {
@@ -193,13 +193,13 @@ fn server_network_access_is_shown() {
     home.write("state/mcp/fake/server.py", SERVER);
     home.write("state/mcp/closed/server.py", SERVER);
     let open = "the internet, this machine's ports and your local network";
-    let list = home.bantam().args(["mcp", "list"]).run();
+    let list = home.run(["mcp", "list"]);
     assert!(list.exits(0).stdout.contains("  full\n"), "{}", list.stdout);
     let add = |more: &[&str]| {
         let name = if more.is_empty() { "open" } else { "closed" };
         home.write(&format!("state/mcp/{name}/server.py"), SERVER);
         let args = [&["mcp", "add", name], more, &["--", "python3", "server.py"]].concat();
-        home.bantam().args(args).run()
+        home.run(args)
     };
     add(&[]).exits(0).says(open);
     add(&["--no-network"]).exits(0).does_not_say(open);

@@ -63,10 +63,7 @@ fn pdf_is_sent_as_text_on_refusal() {
 fn read(home: &Home, model: &Model, args: &Value) -> String {
     let asked = model.asked();
     let question = json!({ "read": args }).to_string();
-    home.bantam()
-        .args(["agent", "--new", "-m", &question])
-        .run()
-        .exits(0);
+    home.run(["agent", "--new", "-m", &question]).exits(0);
     model.request(asked + 1).texts("tool").pop().unwrap()
 }
 
@@ -321,10 +318,8 @@ fn hostile_pdf_is_limited_and_confined() {
             is_named.iter().any(|known| text.contains(known)),
             "{name}: {text}"
         );
-        assert!(
-            text.len() < 30_000 && !text.contains("the-canary"),
-            "{name}: {text}"
-        );
+        assert!(text.len() < 30_000, "{name}: {text}");
+        has_none(&text, ["the-canary"]);
         assert!(started.elapsed() < Duration::from_secs(120), "{name}");
     }
     assert!(listener.accept().is_err() && !mark.exists());

@@ -5,7 +5,7 @@ use crate::support::program::directory;
 
 /// Returns the output of `program` for a script that uses the output of `bantam ARGS`.
 fn shell(home: &Home, program: &[&str], args: &[&str], script: &str) -> String {
-    let made = home.bantam().args(args).run();
+    let made = home.run(args);
     made.exits(0).is_quiet();
     let file = home.write("made", &made.stdout);
     let mut shell = std::process::Command::new(program[0]);

@@ -130,6 +130,14 @@ impl Pane {
         self.waits_until(text, |screen| screen.contains(text.trim_end()));
     }
 
+    /// Types a question, and waits for its answer.
+    #[track_caller]
+    fn asks(&self, question: &str, answer: &str) {
+        self.types(question);
+        self.key("Enter");
+        self.waits_for(answer);
+    }
+
     /// Checks the end of the display.
     #[track_caller]
     fn shows_last(&self, text: &str) {
@@ -165,17 +173,13 @@ fn a_paste_is_one_message_whatever_its_last_byte() {
     pane.key("Enter");
     pane.waits_for("One.");
     pane.pastes("ends with a line feed\n");
-    pane.types("and more");
-    pane.key("Enter");
-    pane.waits_for("Two.");
+    pane.asks("and more", "Two.");
     let long = format!("{}end", "0123456789".repeat(1000));
     pane.pastes(&long);
     pane.shows_last("end");
     pane.types("ing");
     pane.key("Home");
-    pane.types("the ");
-    pane.key("Enter");
-    pane.waits_for("Three.");
+    pane.asks("the ", "Three.");
     pane.key("C-d");
     pane.waits_for("$ ");
     pane.leaves();
@@ -205,15 +209,9 @@ fn typed_history_is_kept_across_runs() {
     let pane = Pane::talk(&home, 80, 24);
     pane.types("a question about basil");
     pane.key("M-Enter");
-    pane.types("of two lines");
-    pane.key("Enter");
-    pane.waits_for("One.");
-    pane.types("plants");
-    pane.key("Enter");
-    pane.waits_for("Two.");
-    pane.types("/quit");
-    pane.key("Enter");
-    pane.waits_for("$ ");
+    pane.asks("of two lines", "One.");
+    pane.asks("plants", "Two.");
+    pane.asks("/quit", "$ ");
     pane.runs("agent -q");
     pane.types("draft");
     for (key, shown) in [
@@ -273,9 +271,7 @@ fn ctrl_c_clears_the_line_and_stops_the_answer() {
     pane.types("there?");
     pane.key("Enter");
     pane.shows_last("Yes.\n\n>");
-    pane.types("a story");
-    pane.key("Enter");
-    pane.waits_for("Once upon");
+    pane.asks("a story", "Once upon");
     pane.key("C-c");
     pane.shows_last("bantam: stopped\n>");
     pane.types("still?");

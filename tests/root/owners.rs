@@ -28,8 +28,7 @@ fn key_command_in_a_strangers_file_is_refused() {
         let place = home.path(owned).canonicalize().unwrap();
         chown(&place, Some(STRANGER), None).unwrap();
         let run = home.agent(["-m", "hi"]);
-        run.exits(3)
-            .fails_with_a_hint()
+        run.fails(3)
             .says("user 61001 owns")
             .says(place.to_str().unwrap());
         assert!(!ran.exists(), "{owned}");
@@ -129,7 +128,7 @@ fn doctor_names_files_of_another_user() {
     let home = Home::with(&config_for("http://127.0.0.1:9/v1"));
     let session = home.write("sessions/cli_x.jsonl", "");
     chown(&session, Some(STRANGER), None).unwrap();
-    let run = home.bantam().arg("doctor").run();
+    let run = home.run(["doctor"]);
     run.exits(1);
     assert_eq!(run.stdout.matches("FAIL  ").count(), 1, "{}", run.stdout);
     let cause = format!("{} belongs to user {STRANGER}", session.display());

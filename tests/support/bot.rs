@@ -32,6 +32,12 @@ pub fn start(home: &Home) -> Running<'_> {
     home.bantam().arg("gateway").spawn()
 }
 
+/// Kills the gateway.
+pub fn dies(gateway: Running) {
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+}
+
 /// Stops the gateway, and checks that it exits soon and successfully.
 #[track_caller]
 pub fn ends(gateway: Running) {

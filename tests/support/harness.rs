@@ -242,10 +242,16 @@ impl Home {
         }
     }
 
+    /// Runs `bantam ARGS...` with empty standard input.
+    #[track_caller]
+    pub fn run(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Run {
+        self.bantam().args(args).run()
+    }
+
     /// Runs `bantam agent ARGS...` with empty standard input.
     #[track_caller]
     pub fn agent<const N: usize>(&self, args: [&str; N]) -> Run {
-        self.bantam().arg("agent").args(args).run()
+        self.run(["agent"].into_iter().chain(args))
     }
 
     /// Fails the test if the canary is in a stream, or in a file other than `config.json`.
@@ -710,6 +716,20 @@ impl Running<'_> {
         wait_for("stdout", &self.out, text);
     }
 
+    /// Types, and waits until stdout has shown a text.
+    #[track_caller]
+    pub fn types_until(&mut self, typed: &str, shown: &str) {
+        self.types(typed);
+        self.wait_for_stdout(shown);
+    }
+
+    /// Types, and waits until stdout has shown a text after the text awaited before.
+    #[track_caller]
+    pub fn types_until_next(&mut self, typed: &str, shown: &str) {
+        self.types(typed);
+        self.wait_for_next_stdout(shown);
+    }
+
     /// Waits until stdout has shown `text` after the text awaited before.
     #[track_caller]
     pub fn wait_for_next_stdout(&mut self, text: &str) {
@@ -918,6 +938,12 @@ impl Run {
             self.stderr
         );
         self
+    }
+
+    /// Checks the exit code and the format of the error.
+    #[track_caller]
+    pub fn fails(&self, code: i32) -> &Self {
+        self.exits(code).fails_with_a_hint()
     }
 
     /// Parses stdout as JSON Lines.

@@ -36,10 +36,7 @@ fn a_host_that_cannot_be_reached_exits_5() {
         .local_addr()
         .unwrap();
     let (home, run) = asked_at(&format!("http://{nobody}/v1"), &json!({}));
-    run.exits(5)
-        .prints("")
-        .fails_with_a_hint()
-        .says("the connection was refused");
+    run.fails(5).prints("").says("the connection was refused");
     assert_eq!(home.session("cli_default").turns(), ["error"]);
 
     // A host that takes no connection: its queue is full.
@@ -53,19 +50,15 @@ fn a_host_that_cannot_be_reached_exits_5() {
         &format!("http://{address}/v1"),
         &json!({ "model_list": [ { "request_timeout": 1 } ] }),
     );
-    run.exits(5)
+    run.fails(5)
         .prints("")
-        .fails_with_a_hint()
         .says("no answer for 1 s")
         .says("request_timeout");
     assert!(run.took < Duration::from_secs(50), "{:?}", run.took);
 
     // A name that does not exist.
     let (_, run) = asked_at("https://model.invalid/v1", &json!({}));
-    run.exits(5)
-        .prints("")
-        .fails_with_a_hint()
-        .says("unknown host name");
+    run.fails(5).prints("").says("unknown host name");
 
     // A name with two addresses, of which the first has no server.
     let model = Model::scripted([Reply::text("Hello.")]);
@@ -78,15 +71,14 @@ fn a_handshake_that_fails_is_told() {
     // A server that does not speak TLS.
     let plain = server(|stream| drop((&stream).write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")));
     let (_, run) = asked_at(&format!("https://{plain}/v1"), &json!({}));
-    run.exits(3)
+    run.fails(3)
         .prints("")
-        .fails_with_a_hint()
         .says("does not speak TLS")
         .says("http://");
     // A reset in the handshake: unread bytes at the end of a connection reset it.
     let reset = server(|stream| drop(stream.peek(&mut [0; 16])));
     let (_, run) = asked_at(&format!("https://{reset}/v1"), &json!({}));
-    run.exits(5).prints("").fails_with_a_hint();
+    run.fails(5).prints("");
 }
 
 #[test]
@@ -102,10 +94,7 @@ fn a_head_that_is_no_answer_ends_in_time() {
         &format!("http://{slow}/v1"),
         &json!({ "model_list": [ { "request_timeout": 1 } ] }),
     );
-    run.exits(5)
-        .prints("")
-        .fails_with_a_hint()
-        .says("no answer for 1 s");
+    run.fails(5).prints("").says("no answer for 1 s");
 
     // A head of 10 MB.
     let large = server(|stream| {
@@ -119,7 +108,7 @@ fn a_head_that_is_no_answer_ends_in_time() {
         );
     });
     let (_, run) = asked_at(&format!("http://{large}/v1"), &json!({}));
-    run.exits(5).prints("").fails_with_a_hint();
+    run.fails(5).prints("");
 
     // A million times 100 Continue.
     let endless = server(|stream| {
@@ -134,13 +123,12 @@ fn a_head_that_is_no_answer_ends_in_time() {
         &format!("http://{endless}/v1"),
         &json!({ "model_list": [ { "request_timeout": 2 } ] }),
     );
-    run.exits(5).prints("").fails_with_a_hint();
+    run.fails(5).prints("");
     assert!(run.took < Duration::from_secs(50), "{:?}", run.took);
 
     told(12, "a status line that is none", b"HTTQ/9 fine\r\n\r\n")
-        .exits(5)
-        .prints("")
-        .fails_with_a_hint();
+        .fails(5)
+        .prints("");
     let conflicting =
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 500\r\nConnection: close\r\n\r\n{\"choices\":[]}";
     let run = told(13, "two lengths", conflicting);
@@ -149,9 +137,8 @@ fn a_head_that_is_no_answer_ends_in_time() {
     let run = told(13, "a length and chunks", both);
     assert_eq!(run.code, Some(5), "{}", run.stderr);
     told(14, "204 and nothing", b"HTTP/1.1 204 No Content\r\n\r\n")
-        .exits(5)
-        .prints("")
-        .fails_with_a_hint();
+        .fails(5)
+        .prints("");
 }
 
 #[test]
@@ -198,6 +185,6 @@ fn an_address_that_can_never_work_exits_3() {
         "http://1.1.1.1/v1",
     ] {
         let (_, run) = asked_at(base, &json!({}));
-        run.exits(3).prints("").fails_with_a_hint().says("api_base");
+        run.fails(3).prints("").says("api_base");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Seen, case, done, fault};
-use crate::harness::{CANARY, Home, has_none, merged};
+use crate::harness::{CANARY, Home, merged};
 use crate::model::{Model, Reply};
 
 fn waited(seen: &Seen) -> Duration {
@@ -88,25 +88,7 @@ fn quota_is_told_apart_from_a_rate() {
 }
 
 #[test]
-fn refused_key_is_not_tried_again_and_leaves_no_trace() {
-    for status in [401, 403] {
-        let (model, home) = Home::of(Model::scripted([
-            Reply::error(status, "Incorrect API key provided"),
-            Reply::text("Hello."),
-        ]));
-        // A refused key is not tried again and leaves no trace of the turn.
-        home.agent(["-m", "the refused question"])
-            .exits(4)
-            .prints("")
-            .fails_with_a_hint()
-            .says("Incorrect API key provided");
-        home.agent(["-m", "another question"]).answers("Hello.\n");
-        has_none(
-            &model.request(1).texts("user").join("\n"),
-            ["the refused question"],
-        );
-        assert_eq!(home.session("cli_default").roles(), ["user", "assistant"]);
-    }
+fn missing_model_and_captive_portal_are_named() {
     fault(
         23,
         "404 for the model",
@@ -163,7 +145,7 @@ fn oversized_request_is_shortened_once() {
             last < model.request(6).body.to_string().len(),
             "{last}: nothing was left out"
         );
-        let told = home.bantam().arg("status").run().stdout;
+        let told = home.run(["status"]).stdout;
         match window {
             Some(window) => assert!(
                 told.contains(&format!("context window {window} tokens")),

@@ -66,7 +66,7 @@ fn refused_system_role_moves_to_user_message() {
     assert_eq!(after.messages().len(), 1);
     let sent = after.last("user");
     assert!(sent.contains(before.last("system").trim()) && sent.contains("hi"));
-    let told = seen.home.bantam().arg("status").run().stdout;
+    let told = seen.home.run(["status"]).stdout;
     assert!(told.contains("does not support the system role"), "{told}");
 }
 
