@@ -232,9 +232,8 @@ impl Tasks {
     fn add(&self, report: &TaskReport, cancel: &Cancel) -> Result<()> {
         let mut state = self.lock();
         if state.count(Some(&report.session)) >= MAX_OPEN {
-            return Err(Error::failed(format!(
-                "{MAX_OPEN} background tasks of this conversation are open: wait for them"
-            )));
+            let why = "background tasks of this conversation are open: wait for them";
+            return Err(Error::failed(format!("{MAX_OPEN} {why}")));
         }
         self.0.sink.keep(report)?;
         state.open.push(OpenTask {

@@ -164,10 +164,8 @@ pub(super) fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
             Ok(_) if !job.is_enabled() => "disabled".to_owned(),
             Ok(next) => next.map_or("never".to_owned(), |at| zone.stamp(at / 1000)),
         };
-        let to = job
-            .to(owner(app))
-            .map(|to| format!(" -> {to}"))
-            .unwrap_or_default();
+        let to = job.to(owner(app));
+        let to = to.map_or(String::new(), |to| format!(" -> {to}"));
         [
             job.id().to_owned(),
             next,

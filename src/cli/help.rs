@@ -56,11 +56,9 @@ fn sections(name: &str) -> String {
     let page = format!("bantam help {topic}");
     let places = topics::places("").filter(|place| place.page == page);
     let places: Vec<HelpEntry> = places.collect();
-    let found = topics::search(&places, words)
-        .into_iter()
-        .take(MAX_SECTIONS);
+    let found = topics::search(&places, words).into_iter();
     let section = |place: &HelpEntry| format!("## {}\n{}\n", place.title, place.text);
-    found.map(section).collect()
+    found.take(MAX_SECTIONS).map(section).collect()
 }
 
 /// Prints the commands that show the places with all these words, the best first.
