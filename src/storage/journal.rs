@@ -12,7 +12,7 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 use serde_json::{Map, Value};
 
-use super::{make_dir_synced, parent, sync_dir};
+use super::{make_dir, parent, sync_all, sync_dir};
 use crate::error::{Error, Result};
 use crate::json::parse_json;
 use crate::text::{counted, size};
@@ -52,7 +52,8 @@ impl Journal {
     /// Creates a log that begins with these lines, on disk before this returns.
     pub(crate) fn create(path: &Path, first: &[Fields]) -> Result<Self> {
         let dir = parent(path);
-        make_dir_synced(dir)?;
+        let is_new = !dir.is_dir();
+        make_dir(dir)?;
         let file = open_to_append().create_new(true).mode(0o600).open(path)?;
         let mut journal = Self {
             file,
@@ -62,7 +63,9 @@ impl Journal {
             suspect: false,
         };
         let written = journal.append(first, Durability::Now);
-        if let Err(e) = written.and_then(|()| sync_dir(dir)) {
+        // The entries of a new directory and its parents must also survive a power cut, which costs one wait for all.
+        let sync_names = if is_new { sync_all } else { sync_dir };
+        if let Err(e) = written.and_then(|()| sync_names(dir)) {
             // Nothing was acknowledged. If the removal also fails, the empty file counts as a missing log.
             drop(fs_err::remove_file(path));
             return Err(e);
