@@ -130,16 +130,16 @@ pub(crate) struct Outbox {
     pub(crate) home: Home,
     queue: Arc<Queue>,
     inbox: Inbox,
-    /// What this process sends, and a signal for every change.
+    /// Deliveries of this process, and a signal for every change.
     deliveries: Arc<(Mutex<Deliveries>, Condvar)>,
 }
 
-/// What a process sends, and what it knows of earlier tries.
+/// State of the deliveries of this process.
 #[derive(Default)]
 struct Deliveries {
     /// Time of the first look at the outbox.
     begun: Option<Instant>,
-    /// Whether a message may have been posted, or can be sent now.
+    /// Counts posted messages, and other reasons to look for one to send.
     changes: u64,
     is_stopped: bool,
     /// Tried messages by id.
@@ -357,7 +357,7 @@ impl Outbox {
         self.deliveries.1.notify_all();
     }
 
-    /// Sends nothing more from this process. A planned stop is no crash of what is being sent.
+    /// Sends nothing more from this process. A planned stop does not count as a crash of the items that are being sent.
     pub(crate) fn stop(&self) -> Result<()> {
         let mut deliveries = self.deliveries();
         deliveries.is_stopped = true;

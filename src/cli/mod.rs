@@ -44,7 +44,7 @@ use crate::worker;
 use args::{Args, Needs, Subcommand};
 use ui::{Ui, hanging_indent, notice, print, print_json, report, say, table, terminal};
 
-/// Makes commands of what they do and their help.
+/// Makes commands from their functions and help texts.
 macro_rules! commands {
     ($($kind:ident($run:path) $text:literal)+) => {
         &[$(Subcommand {

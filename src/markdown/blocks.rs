@@ -200,7 +200,7 @@ pub(super) fn unquoted(line: &str) -> &str {
 }
 
 /// Reads a code block, without the indentation of its fence, and returns its number of lines including the closing fence. An
-/// unclosed block extends to the end of the answer. What follows the fence is its first line unless it is only a language.
+/// unclosed block extends to the end of the answer. Text after the fence is its first line unless it is only a language.
 fn code(
     fence: Fence,
     info: &str,

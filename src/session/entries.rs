@@ -89,7 +89,7 @@ pub(super) fn title(message: &Message) -> Option<String> {
     }
 }
 
-/// What is known of a segment before its lines are read.
+/// First number and undone lines of a segment, found before its lines are read.
 #[derive(Default)]
 struct Outline {
     /// Number of its first line in the conversation.

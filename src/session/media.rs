@@ -66,7 +66,7 @@ fn put_media(live: &Path, line: &mut Line) -> Result<()> {
         let Some(bytes) = bytes.and_then(|text| STANDARD.decode(text).ok()) else {
             continue;
         };
-        let file = put(live, &bytes).doing("saving what came with a message")?;
+        let file = put(live, &bytes).doing("saving the media of a message")?;
         media.remove("base64");
         media.insert("file".to_owned(), file.into());
     }

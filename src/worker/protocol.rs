@@ -197,7 +197,7 @@ pub(crate) struct FileJob {
     pub content: Vec<u8>,
 }
 
-/// What to do with a path. The fields of the tools' actions are their arguments.
+/// An operation on a path. The fields of the tools' actions are their arguments.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FileAction {

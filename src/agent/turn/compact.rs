@@ -161,7 +161,7 @@ impl Turn<'_> {
             (_, _) => format!("{cut} messages summarized"),
         };
         history::forget_usage(&mut kept);
-        // What was dropped may be fetched again.
+        // A dropped result may be fetched again.
         self.detector = LoopDetector::default();
         let session = &mut self.open.session;
         (session.summary, session.messages) = (summary, kept);

@@ -39,7 +39,7 @@ fn words(text: &str) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Checks that each word of a text is in what is shown of it, as often or more often.
+/// Checks that the output contains each word of a text, as often or more often.
 #[track_caller]
 fn has_words(shown: &str, text: &str) {
     let counts = words(shown);

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use super::*;
 use crate::provider::openai::read;
 
-/// What was shown of a reply.
+/// Text and thoughts of a reply that were shown.
 #[derive(Default)]
 struct Shown {
     text: RefCell<String>,
