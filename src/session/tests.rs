@@ -289,7 +289,7 @@ fn no_media_stand_in_for_others_of_the_same_checksum() {
     };
     look(1).unwrap();
     let e = look(77).unwrap_err();
-    assert!(e.message.contains("saving what came"), "{}", e.message);
+    assert!(e.message.contains("the checksum"), "{}", e.message);
     let Some(Message::User(user)) = peek(&store).messages.pop() else {
         panic!("it is the user's");
     };
