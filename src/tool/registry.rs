@@ -39,13 +39,20 @@ impl Registry {
     /// # Errors
     /// Returns [`crate::ErrorKind::Usage`] if the name is taken or invalid, or the schema does not describe an object.
     pub fn add(&mut self, tool: Function) -> Result<()> {
+        let name = &*tool.spec.name;
+        if valid_name(name) != name {
+            return Err(Error::usage(format!("invalid tool name \"{name}\"")));
+        }
+        if tool.owner == Owner::Program {
+            check_schema(name, &tool.spec.schema)?;
+        }
         self.insert(Arc::new(tool))
     }
 
     /// Adds the tools of another registry.
     ///
     /// # Errors
-    /// Returns the errors of [`Registry::add`].
+    /// Returns [`crate::ErrorKind::Usage`] if a name is taken.
     pub fn merge(&mut self, other: Self) -> Result<()> {
         other
             .tools
@@ -55,12 +62,6 @@ impl Registry {
 
     fn insert(&mut self, tool: Arc<Function>) -> Result<()> {
         let name = tool.spec.name.to_string();
-        if valid_name(&name) != name {
-            return Err(Error::usage(format!("invalid tool name \"{name}\"")));
-        }
-        if tool.owner == Owner::Program {
-            check_schema(&name, &tool.spec.schema)?;
-        }
         if self.tools.insert(name.clone(), tool).is_some() {
             return Err(Error::usage(format!("two tools are called {name}")));
         }
