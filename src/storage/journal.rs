@@ -102,11 +102,9 @@ impl Journal {
 
     /// Appends these lines with one write. On an error, the file contains only the earlier lines.
     pub(crate) fn append(&mut self, lines: &[Fields], durability: Durability) -> Result<()> {
-        let bytes: Vec<u8> = lines
-            .iter()
-            .zip(self.next..)
-            .flat_map(|(line, seq)| encode(line, seq))
-            .collect();
+        let encoded = lines.iter().zip(self.next..);
+        let encoded: Vec<Vec<u8>> = encoded.map(|(line, seq)| encode(line, seq)).collect();
+        let bytes = encoded.concat();
         self.write(&bytes, durability).map_err(|e| {
             e.doing(format_args!("saving to {}", self.path.display()))
                 .hint("free some space or repair the disk; saved data is intact")
