@@ -53,7 +53,9 @@ impl Journal {
     pub(crate) fn create(path: &Path, first: &[Fields]) -> Result<Self> {
         let dir = parent(path);
         let is_new = !dir.is_dir();
-        make_dir(dir)?;
+        if is_new {
+            make_dir(dir)?;
+        }
         let file = open_to_append().create_new(true).mode(0o600).open(path)?;
         let mut journal = Self {
             file,

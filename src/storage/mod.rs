@@ -30,6 +30,9 @@ use crate::error::{Context, Error, Result};
 /// Creates `dir` and its missing parents, readable only by the owner.
 pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
+    if dir.is_dir() {
+        return Ok(());
+    }
     let made = std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -207,11 +210,9 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<()> {
 
 /// Removes a file, or a directory with its contents, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<()> {
-    let is_dir = fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    let removed = if is_dir {
-        fs_err::remove_dir_all(path)
-    } else {
-        fs_err::remove_file(path)
+    let removed = match fs_err::remove_file(path) {
+        Err(e) if e.kind() == ErrorKind::IsADirectory => fs_err::remove_dir_all(path),
+        removed => removed,
     };
     match removed {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
