@@ -57,7 +57,7 @@ fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     }
     match thinking_budget(draft) {
         // Newer models have an effort in place of a budget.
-        Some(_) if draft.facts.demands("adaptive") => {
+        Some(_) if draft.adds("adaptive") => {
             body.field("thinking", json!({"type": "adaptive"}));
             body.field("output_config", json!({"effort": effort(draft)}));
         }
@@ -124,7 +124,7 @@ fn thinking_budget(draft: &Draft) -> Option<u64> {
     let mut before = draft.request.messages.iter().rev();
     let last = before.find(|message| !matches!(message, Message::ToolResult(_)));
     let is_thoughtless = matches!(last, Some(Message::Assistant(reply))
-        if !draft.echoes(reply) || !reply.extra.contains_key(THOUGHTS));
+        if draft.echo(reply, THOUGHTS).is_none());
     (most > LEAST_THINKING && !is_thoughtless).then_some(budget.max(LEAST_THINKING))
 }
 
@@ -212,11 +212,8 @@ fn blocks_of_reply(reply: &Reply, draft: &Draft) -> Vec<Value> {
     if reply.text.trim().is_empty() && reply.calls.is_empty() {
         return Vec::new();
     }
-    let thoughts = reply.extra.get(THOUGHTS).and_then(Value::as_array);
-    let mut blocks = match thoughts {
-        Some(thoughts) if !reply.partial && draft.echoes(reply) => thoughts.clone(),
-        _ => Vec::new(),
-    };
+    let thoughts = draft.echo(reply, THOUGHTS).and_then(Value::as_array);
+    let mut blocks = thoughts.cloned().unwrap_or_default();
     if !reply.text.trim().is_empty() {
         // The API rejects white space at the end of a reply.
         blocks.push(text(reply.text.trim_end()));

@@ -1,14 +1,15 @@
 //! What one model is sent for a request, and the writer of its JSON body, which all protocols share.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::facts::HostFacts;
+use super::facts::{self, HostFacts};
 use super::refusal::STALE_REASONING;
 use super::{Request, ToolOffer};
 use crate::config::Model;
@@ -31,6 +32,8 @@ pub(crate) struct Draft<'a> {
     pub facts: &'a HostFacts,
     /// Whether another model has made calls in the conversation.
     has_foreign_calls: bool,
+    /// Parts that a change of the facts omits, or adds: each with whether it was written.
+    pub parts: RefCell<BTreeSet<(&'static str, bool)>>,
 }
 
 /// Fields of a vendor, by name.
@@ -100,7 +103,24 @@ impl<'a> Draft<'a> {
             request,
             facts,
             has_foreign_calls: request.messages.iter().any(is_foreign),
+            parts: RefCell::default(),
         }
+    }
+
+    /// Notes that a part is written or missing, so that a refusal knows which change makes a difference.
+    fn note(&self, part: &'static str, is_written: bool) -> bool {
+        self.parts.borrow_mut().insert((part, is_written));
+        is_written
+    }
+
+    /// Whether to write a part that the host may refuse.
+    pub(super) fn sends(&self, part: &'static str) -> bool {
+        !self.facts.lacks(part) && self.note(part, true)
+    }
+
+    /// Whether to write a part that the host may demand.
+    pub(super) fn adds(&self, part: &'static str) -> bool {
+        self.note(part, self.facts.demands(part))
     }
 
     /// Returns the conversation without its system messages. Results are text there, so the images of a step follow all its
@@ -128,20 +148,30 @@ impl<'a> Draft<'a> {
         steps
     }
 
-    pub(super) fn begin_body(&self) -> BodyWriter<'a> {
+    /// Returns the fields that the user adds or overrides.
+    fn own_fields(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
         let own = &self.request.sampling.extra_body;
         let extra = self.model.entry.extra_body.iter().chain(own);
-        let extra = extra.filter_map(|(name, value)| Some((self.facts.field(name)?, value)));
+        extra.filter_map(|(name, value)| Some((self.facts.field(name)?, value)))
+    }
+
+    pub(super) fn begin_body(&self) -> BodyWriter<'a> {
         BodyWriter {
             facts: self.facts,
-            overrides: extra.collect(),
+            overrides: self.own_fields().collect(),
             text: Vec::new(),
             names: Vec::new(),
         }
     }
 
-    /// Returns the maximum length of the reply in tokens: the user's setting, limited by the host and the window.
+    /// Returns the maximum length of the reply in tokens: the user's own field, or else the setting, limited by the host and the
+    /// window.
     pub(super) fn max_tokens(&self) -> u64 {
+        let is_length = |name: &str| name.starts_with("max_") && name.ends_with("_tokens");
+        let own = self.own_fields().find(|(name, _)| is_length(name));
+        if let Some(own) = own.and_then(|(_, length)| length.as_u64()) {
+            return own;
+        }
         let sampling = self.request.sampling.max_tokens;
         let wanted = sampling.unwrap_or(self.model.entry.max_tokens);
         let limit = self.facts.max_tokens.filter(|limit| *limit >= MIN_REPLY);
@@ -191,17 +221,20 @@ impl<'a> Draft<'a> {
 
     /// Whether a reply's vendor fields are sent back to this model.
     pub(super) fn echoes(&self, reply: &Reply) -> bool {
-        let facts = self.facts;
-        let takes = !facts.lacks("reasoning") && !facts.lacks(STALE_REASONING);
-        takes && is_by(self.model, reply)
+        let is_own = is_by(self.model, reply) && !reply.partial;
+        is_own && self.sends("reasoning") && self.sends(STALE_REASONING)
+    }
+
+    /// Returns a vendor's field of a reply, if it is sent back to this model.
+    pub(super) fn echo<'b>(&self, reply: &'b Reply, field: &str) -> Option<&'b Value> {
+        let value = reply.extra.get(field);
+        value.filter(|_| self.echoes(reply))
     }
 
     /// Returns the media that the host accepts.
     pub(super) fn taken(&self, media: &'a [Media]) -> impl Iterator<Item = &'a Media> {
-        let facts = self.facts;
-        media
-            .iter()
-            .filter(move |media| !facts.refuses(media.kind()))
+        let media = media.iter();
+        media.filter(|media| self.sends(facts::part_of(media.kind())))
     }
 
     /// Returns placeholders for the media that the host rejects, each on a line after the message.

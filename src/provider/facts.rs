@@ -136,6 +136,15 @@ pub(super) fn keep(home: &Home, model: &Model, change: impl FnOnce(&mut HostFact
     update(home, change).ok();
 }
 
+/// Name of media of this kind, as a part of a request.
+pub(super) fn part_of(kind: MediaKind) -> &'static str {
+    match kind {
+        MediaKind::Image => "images",
+        MediaKind::Pdf => "files",
+        MediaKind::Audio => "audio",
+    }
+}
+
 impl HostFacts {
     pub(super) fn lacks(&self, part: &str) -> bool {
         self.without.contains(part)
@@ -147,11 +156,7 @@ impl HostFacts {
 
     /// Whether media of this kind are replaced by text.
     pub(super) fn refuses(&self, kind: MediaKind) -> bool {
-        self.lacks(match kind {
-            MediaKind::Image => "images",
-            MediaKind::Pdf => "files",
-            MediaKind::Audio => "audio",
-        })
+        self.lacks(part_of(kind))
     }
 
     /// Returns the name under which to send a field; `None` if it is omitted.

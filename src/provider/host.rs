@@ -141,19 +141,14 @@ impl Host {
     }
 
     /// Returns the API for chats that the model's entry sets or its host demands.
-    fn api(&self, facts: &HostFacts) -> HostApi {
+    fn api(&self, draft: &Draft) -> HostApi {
         match self.model.protocol {
             Protocol::Anthropic => anthropic::API,
-            Protocol::OpenAi if self.model.entry.api == RESPONSES || facts.demands(RESPONSES) => {
+            Protocol::OpenAi if self.model.entry.api == RESPONSES || draft.adds(RESPONSES) => {
                 responses::API
             }
             _ => openai::API,
         }
-    }
-
-    /// Writes the body of a request.
-    fn write_body<'a>(&self, draft: &Draft<'a>) -> BodyWriter<'a> {
-        (self.api(draft.facts).write)(draft)
     }
 
     /// Asks for another page of the server: an endpoint of the API, or one at the root of the server, which begins with `/api/`.
@@ -174,7 +169,7 @@ impl Host {
             has_key: self.has_key(),
             ..Sent::default()
         };
-        let refused = || classify(&self.read_refusal(&head, &body), &sent, &|_| false).0;
+        let refused = || classify(&self.read_refusal(&head, &body), &sent).0;
         if head.is_success() {
             parse_json(&body).map_err(|_| refused())
         } else {
@@ -204,13 +199,13 @@ impl Host {
         let tools = draft.tools().into_iter();
         let sent = Sent {
             fields,
+            parts: draft.parts.take(),
             tools: tools.map(|tool| tool.name.to_string()).collect(),
             max_tokens: draft.max_tokens(),
             messages: draft.request.messages.len(),
             has_key: self.has_key(),
         };
-        let differs = |change: &Change| self.adapt(draft, change).is_some();
-        classify(refusal, &sent, &differs)
+        classify(refusal, &sent)
     }
 
     /// Returns the headers of a request; the user's headers override the defaults.
@@ -266,9 +261,9 @@ impl Host {
     /// Makes one HTTP request.
     fn send(&self, draft: &Draft, sink: &dyn Sink) -> Result<Reply, HostFailure> {
         let trusted = self.client.trusts_system();
-        let (api, request) = (self.api(draft.facts), draft.request);
+        let (api, request) = (self.api(draft), draft.request);
         let begin = || {
-            let body = self.write_body(draft);
+            let body = (api.write)(draft);
             let text = Some(Body::json_text(body.text));
             let url = url(&self.model, api.chat);
             let begun = self.begin(url, text, self.patience(), request.cancel);
@@ -312,16 +307,15 @@ impl Host {
     fn adapt(&self, draft: &Draft, change: &Change) -> Option<HostFacts> {
         let mut changed = draft.facts.clone();
         changed.apply(change);
-        let adapted = Draft::new(self.model(), draft.request, &changed);
-        if let Change::Window(window) = change {
+        let left = Draft::new(self.model(), draft.request, &changed).max_tokens();
+        let is_shorter = left < draft.max_tokens();
+        let differs = match change {
+            Change::MaxTokens(_) | Change::Credit(_) => is_shorter,
             // A window that becomes known shortens the reply. If little of it is left, the conversation is too long.
-            if adapted.max_tokens() < ENOUGH_REPLY.min(window / 4) {
-                return None;
-            }
-        }
-        let [before, after] = [draft, &adapted]
-            .map(|draft| (self.api(draft.facts).chat, self.write_body(draft).text));
-        (before != after).then_some(changed)
+            Change::Window(window) => is_shorter && left >= ENOUGH_REPLY.min(window / 4),
+            _ => changed != *draft.facts,
+        };
+        differs.then_some(changed)
     }
 
     /// Stores changes that made the difference, and reports withheld tools to the user.
@@ -354,7 +348,7 @@ impl Host {
 
     /// Reports the user's new files that were left out.
     fn tell_left_out(&self, draft: &Draft, sink: &dyn Sink) {
-        let has_audio = self.api(draft.facts).has_audio;
+        let has_audio = self.api(draft).has_audio;
         let is_refused = |kind| draft.facts.refuses(kind) || kind == MediaKind::Audio && !has_audio;
         let is_reply = |message: &Message| matches!(message, Message::Assistant(_));
         let new = draft.request.messages.rsplit(is_reply).next();
@@ -414,7 +408,8 @@ impl Provider for Host {
     fn preview(&self, request: &Request) -> Value {
         let facts = self.facts().clone();
         let draft = Draft::new(self.model(), request, &facts);
-        parse_json(self.write_body(&draft).text).unwrap_or_default()
+        let body = (self.api(&draft).write)(&draft);
+        parse_json(body.text).unwrap_or_default()
     }
 
     /// Sends the request again with each change that a refusal asks for. Discards changes that did not help, except limits that

@@ -140,10 +140,10 @@ fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
     let system = draft.whole_system();
     if !system.is_empty() {
         turns.push(Turn {
-            role: if draft.facts.lacks("system_role") {
-                "user"
-            } else {
+            role: if draft.sends("system_role") {
                 "system"
+            } else {
+                "user"
             },
             content: Some(plain(system)),
             ..Turn::default()
@@ -242,25 +242,19 @@ fn media_part(media: &Media) -> Value {
 }
 
 fn said<'a>(reply: &'a Reply, draft: &Draft<'a>) -> Turn<'a> {
-    let echoes = draft.echoes(reply);
     let calls = reply.calls.iter().enumerate();
-    let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, draft));
-    let mut extra = Extra::new();
-    if draft.facts.demands("reasoning") {
+    let calls = calls.map(|(n, call)| call_of(call, n == 0, reply, draft));
+    let details = ECHOED.map(|name| Some((name, Cow::Borrowed(draft.echo(reply, name)?))));
+    let mut extra: Extra = details.into_iter().flatten().collect();
+    // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
+    if !reply.calls.is_empty() {
+        let field = draft.echo(reply, REASONING_FIELD).and_then(Value::as_str);
+        extra.extend(field.map(|field| (field, Cow::Owned(reply.reasoning.as_str().into()))));
+    }
+    if !extra.contains_key("reasoning_content") && draft.adds("reasoning") {
         extra.insert("reasoning_content", Cow::Owned("".into()));
     }
-    if echoes {
-        let details = ECHOED.map(|name| Some((name, Cow::Borrowed(reply.extra.get(name)?))));
-        extra.extend(details.into_iter().flatten());
-        // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
-        match reply.extra.get(REASONING_FIELD).and_then(Value::as_str) {
-            Some(field) if !reply.calls.is_empty() => {
-                extra.insert(field, Cow::Owned(reply.reasoning.as_str().into()));
-            }
-            _ => {}
-        }
-    }
-    let is_null = reply.text.is_empty() && !draft.facts.lacks("null");
+    let is_null = reply.text.is_empty() && draft.sends("null");
     Turn {
         role: "assistant",
         content: (!is_null).then(|| plain(reply.text.as_str())),
@@ -270,19 +264,19 @@ fn said<'a>(reply: &'a Reply, draft: &Draft<'a>) -> Turn<'a> {
     }
 }
 
-fn call_of(call: &ToolCall, is_first: bool, echoes: bool, draft: &Draft) -> Value {
+fn call_of(call: &ToolCall, is_first: bool, reply: &Reply, draft: &Draft) -> Value {
     let function = json!({"name": call.name, "arguments": call.object()});
     let mut sent = json!({"id": draft.id(&call.id), "type": "function", "function": function});
     for (name, value) in &call.extra {
         match name.as_str() {
-            SIGNED if echoes => sent[SIGNED] = value.clone(),
-            SIGNATURE if echoes => sent["function"][SIGNATURE] = value.clone(),
+            SIGNED if draft.echoes(reply) => sent[SIGNED] = value.clone(),
+            SIGNATURE if draft.echoes(reply) => sent["function"][SIGNATURE] = value.clone(),
             _ => {}
         }
     }
     let is_signed = !sent[SIGNED].is_null() || !sent["function"][SIGNATURE].is_null();
     // Marks a call as another model's. Only the first call of a reply is signed.
-    if is_first && draft.facts.demands("signatures") && !is_signed {
+    if is_first && !is_signed && draft.adds("signatures") {
         sent[SIGNED] = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
     }
     sent

@@ -13,7 +13,7 @@ use super::body::{BodyWriter, Draft, Step, data_url, file_name, raw};
 use super::host::HostApi;
 use super::reply::{ReadError, ReplyBuilder, THOUGHT_ITEMS};
 use super::values::{count, list, string};
-use crate::message::{Media, MediaKind, Reply, ToolCall};
+use crate::message::{Media, MediaKind, ToolCall};
 
 pub(super) const API: HostApi = HostApi {
     chat: "/responses",
@@ -78,7 +78,11 @@ fn items(draft: &Draft) -> Vec<Value> {
                 items.push(message("user", content));
             }
             Step::Reply(reply) => {
-                items.extend(thoughts_of(reply, draft));
+                // The API rejects thoughts that nothing follows.
+                if !reply.text.is_empty() || !reply.calls.is_empty() {
+                    let thoughts = draft.echo(reply, THOUGHT_ITEMS).and_then(Value::as_array);
+                    items.extend(thoughts.into_iter().flatten().cloned());
+                }
                 if !reply.text.is_empty() {
                     let text = json!({"type": "output_text", "text": reply.text});
                     items.push(message("assistant", vec![text]));
@@ -97,17 +101,6 @@ fn items(draft: &Draft) -> Vec<Value> {
         }
     }
     items
-}
-
-/// Returns the thoughts of a reply. The API rejects thoughts that nothing follows.
-fn thoughts_of(reply: &Reply, draft: &Draft) -> Vec<Value> {
-    let is_empty = reply.text.is_empty() && reply.calls.is_empty();
-    match reply.extra.get(THOUGHT_ITEMS) {
-        Some(Value::Array(thoughts)) if !is_empty && !reply.partial && draft.echoes(reply) => {
-            thoughts.clone()
-        }
-        _ => Vec::new(),
-    }
 }
 
 fn input_text(text: &str) -> Value {
