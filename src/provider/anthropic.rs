@@ -17,10 +17,8 @@ use super::values::{count, list, string};
 use crate::json::parse_json;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
-/// Endpoint for chats, relative to the base.
-const CHAT: &str = "/messages";
 pub(super) const API: HostApi = HostApi {
-    chat: CHAT,
+    chat: "/messages",
     has_audio: false,
     write,
     read,
@@ -126,16 +124,6 @@ fn thinking_budget(draft: &Draft) -> Option<u64> {
     let is_thoughtless = matches!(last, Some(Message::Assistant(reply))
         if draft.echo(reply, THOUGHTS).is_none());
     (most > LEAST_THINKING && !is_thoughtless).then_some(budget.max(LEAST_THINKING))
-}
-
-/// Returns the address of an endpoint for a base with `/v1`, with `/messages`, or with neither.
-pub(super) fn api_url(base: &str, endpoint: &str) -> String {
-    let base = base
-        .trim()
-        .trim_end_matches('/')
-        .trim_end_matches(CHAT)
-        .trim_end_matches("/v1");
-    format!("{base}/v1{endpoint}")
 }
 
 /// Returns a block of text. Replaces empty text, which the API rejects.

@@ -35,6 +35,8 @@ const SILENCE: Duration = Duration::from_secs(90);
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Length of a reply that is worth a request, in tokens, or a quarter of a smaller window.
 const ENOUGH_REPLY: u64 = 2048;
+/// Version of Azure's API.
+const AZURE_VERSION: &str = "2024-10-21";
 /// Maximum number of changes to one request.
 const MAX_CHANGES: u32 = 8;
 
@@ -369,12 +371,33 @@ impl Host {
     }
 }
 
-/// Address of an endpoint.
+/// Address of an endpoint for a base with or without a version and the endpoint for chats. A query in the base is preserved.
 fn url(model: &Model, endpoint: &str) -> String {
+    let base = model.base.trim();
+    let (base, query) = base.split_once('?').unwrap_or((base, ""));
+    let chats = [anthropic::API, openai::API, responses::API].map(|api| api.chat);
+    let mut base = chats.iter().fold(base.trim_end_matches('/'), |base, chat| {
+        base.trim_end_matches(chat)
+    });
+    let is_versioned = base.ends_with("/v1");
+    let (mut path, mut version) = (String::new(), String::new());
     match model.protocol {
-        Protocol::Anthropic => anthropic::api_url(&model.base, endpoint),
-        _ => openai::url(model, endpoint),
+        Protocol::Anthropic => (base, path) = (base.trim_end_matches("/v1"), "/v1".to_owned()),
+        // The base may be the resource, a deployment, or the newer API, whose body has the model's name.
+        Protocol::Azure if !is_versioned => {
+            version = format!("?api-version={AZURE_VERSION}");
+            if !base.contains("/deployments/") {
+                base = base.trim_end_matches("/openai");
+                path = format!("/openai/deployments/{}", model.id);
+            }
+        }
+        _ if base.matches('/').count() == 2 => "/v1".clone_into(&mut path),
+        _ => {}
     }
+    if !query.is_empty() {
+        version = format!("?{query}");
+    }
+    format!("{base}{path}{endpoint}{version}")
 }
 
 /// Header with the key.

@@ -11,20 +11,14 @@ use super::body::{BodyWriter, Draft, Extra, LongText, Step, data_url, file_name,
 use super::host::HostApi;
 use super::reply::{ECHOED, REASONING_FIELD, ReadError, ReplyBuilder};
 use super::values::{SIGNATURE, SIGNED, count, list, read_call, string, text_of};
-use crate::config::Model;
-use crate::config::vendors::Protocol;
 use crate::message::{Media, MediaKind, Reply, ToolCall, ToolResult};
 
-/// Endpoint for chats, relative to the base.
-const CHAT: &str = "/chat/completions";
 pub(super) const API: HostApi = HostApi {
-    chat: CHAT,
+    chat: "/chat/completions",
     has_audio: true,
     write,
     read,
 };
-/// Version of Azure's API with this format.
-const AZURE_VERSION: &str = "2024-10-21";
 
 #[derive(Serialize)]
 #[serde(tag = "type", content = "function", rename_all = "lowercase")]
@@ -64,52 +58,6 @@ fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
         body.optional_field("tool_choice", draft.tool_choice());
     }
     body.finish()
-}
-
-/// Address of an endpoint for a model.
-pub(super) fn url(model: &Model, endpoint: &str) -> String {
-    match model.protocol {
-        Protocol::Azure => azure_url(&model.base, &model.id, endpoint),
-        _ => api_url(&model.base, endpoint),
-    }
-}
-
-/// Address of an endpoint for a base with `/chat/completions`, with a version, or with neither.
-fn api_url(base: &str, endpoint: &str) -> String {
-    let base = base.trim().trim_end_matches('/');
-    let base = base.trim_end_matches(CHAT).trim_end_matches("/responses");
-    let path = base
-        .split_once("://")
-        .map_or(base, |(_, rest)| rest)
-        .split_once('/')
-        .map_or("", |(_, path)| path);
-    if path.is_empty() {
-        format!("{base}/v1{endpoint}")
-    } else {
-        format!("{base}{endpoint}")
-    }
-}
-
-/// Address of an Azure deployment. The base may be the resource, a deployment, or the newer API, whose body has the model's
-/// name. A query in the base (`?api-version=...`) is preserved.
-fn azure_url(base: &str, deployment: &str, endpoint: &str) -> String {
-    let (base, query) = base.trim().split_once('?').unwrap_or((base.trim(), ""));
-    let base = base
-        .trim_end_matches('/')
-        .trim_end_matches(CHAT)
-        .trim_end_matches("/openai");
-    let is_whole = base.ends_with("/v1") || base.contains("/deployments/");
-    let path = if is_whole {
-        String::new()
-    } else {
-        format!("/openai/deployments/{deployment}")
-    };
-    let query = match query {
-        "" if base.ends_with("/v1") => String::new(),
-        "" => format!("?api-version={AZURE_VERSION}"),
-        query => format!("?{query}"),
-    };
-    format!("{base}{path}{endpoint}{query}")
 }
 
 /// A message in the API's format.
