@@ -10,12 +10,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{BodyWriter, Draft, raw};
+use super::body::{BodyWriter, Draft, labelled, raw};
 use super::host::HostApi;
 use super::reply::{ReadError, ReplyBuilder, THOUGHTS};
-use super::values::{count, list, string};
+use super::values::{count, list, read_call, string};
 use crate::json::parse_json;
-use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
+use crate::message::{Media, MediaKind, Message, Reply, ToolResult, User};
 
 pub(super) const API: HostApi = HostApi {
     chat: "/messages",
@@ -103,9 +103,9 @@ fn tools<'a>(draft: &Draft<'a>) -> (Vec<Tool<'a>>, bool) {
 }
 
 fn effort(draft: &Draft) -> &'static str {
-    match draft.model.entry.reasoning_effort.as_str() {
-        "minimal" | "low" => "low",
-        "medium" => "medium",
+    match draft.effort() {
+        Some("minimal" | "low") => "low",
+        Some("medium") => "medium",
         _ => "high",
     }
 }
@@ -113,8 +113,8 @@ fn effort(draft: &Draft) -> &'static str {
 /// Returns the thinking budget of the entry's effort, in tokens; `None` if the last reply has no thoughts to send back.
 fn thinking_budget(draft: &Draft) -> Option<u64> {
     let most = draft.max_tokens();
-    let budget = match draft.model.entry.reasoning_effort.as_str() {
-        "" | "none" => return None,
+    let budget = match draft.effort()? {
+        "none" => return None,
         "minimal" | "low" => LEAST_THINKING,
         "medium" => most / 4,
         _ => most / 2,
@@ -186,7 +186,8 @@ fn mark_last(blocks: &mut [Value]) {
 
 fn blocks_of_user(user: &User, draft: &Draft) -> Vec<Value> {
     let mut blocks = vec![text(&draft.user_text(user))];
-    blocks.extend(draft.taken(&user.media).flat_map(media_blocks));
+    let media = draft.taken(&user.media);
+    blocks.extend(media.flat_map(|media| labelled(media, text, media_block(media))));
     if !user.notes.is_empty() {
         // The next turn's request is identical up to here, but lacks the notes.
         mark_last(&mut blocks);
@@ -217,19 +218,14 @@ fn blocks_of_reply(reply: &Reply, draft: &Draft) -> Vec<Value> {
 fn tool_result(result: &ToolResult, draft: &Draft) -> Value {
     let words = result.content.clone() + &draft.replacements(&result.images);
     let mut content = vec![text(&words)];
-    content.extend(draft.taken(&result.images).flat_map(media_blocks));
+    let images = draft.taken(&result.images);
+    content.extend(images.flat_map(|image| labelled(image, text, media_block(image))));
     let id = draft.id(&result.call_id);
     let mut block = json!({"type": "tool_result", "tool_use_id": id, "content": content});
     if result.is_error {
         block["is_error"] = true.into();
     }
     block
-}
-
-/// Returns the line that names a file, followed by the file.
-fn media_blocks(media: &Media) -> impl Iterator<Item = Value> {
-    let label = media.label().map(|label| text(&label));
-    label.into_iter().chain([media_block(media)])
 }
 
 fn media_block(media: &Media) -> Value {
@@ -275,11 +271,7 @@ fn read_block(block: &Value, index: Option<u64>, into: &mut ReplyBuilder) {
             let thinking = string(&block["thinking"]);
             into.thought("reasoning_content", thinking);
             let signature = string(&block["signature"]);
-            let mut thought =
-                json!({"type": "thinking", "thinking": thinking, "signature": signature});
-            if let Some(index) = index {
-                thought["index"] = index.into();
-            }
+            let thought = json!({"type": "thinking", "thinking": thinking, "signature": signature, "index": index});
             into.detail(THOUGHTS, json!([thought]));
         }
         "redacted_thinking" => {
@@ -288,17 +280,11 @@ fn read_block(block: &Value, index: Option<u64>, into: &mut ReplyBuilder) {
         }
         "tool_use" | "input_json_delta" => {
             // The arguments of a streamed call arrive as fragments of JSON text.
-            let input = block["input"].as_object().filter(|input| !input.is_empty());
-            let call = ToolCall {
-                id: string(&block["id"]).to_owned(),
-                name: string(&block["name"]).to_owned(),
-                arguments: match input {
-                    Some(_) => block["input"].to_string(),
-                    None => string(&block["partial_json"]).to_owned(),
-                },
-                ..ToolCall::default()
-            };
-            into.call(index, call);
+            let input = Some(&block["input"]).filter(|input| **input != json!({}));
+            let input = input.filter(|input| input.is_object());
+            let arguments = input.unwrap_or(&block["partial_json"]);
+            let call = json!({"id": block["id"], "name": block["name"], "arguments": arguments});
+            into.call(index, read_call(&call));
         }
         _ => {}
     }

@@ -50,7 +50,7 @@ pub(super) struct BodyWriter<'a> {
     pub names: Vec<String>,
 }
 
-impl BodyWriter<'_> {
+impl<'a> BodyWriter<'a> {
     /// Writes a field, under the name that the host takes.
     pub(super) fn field(&mut self, name: &str, value: impl Serialize) {
         match self.facts.field(name) {
@@ -63,6 +63,20 @@ impl BodyWriter<'_> {
     pub(super) fn optional_field(&mut self, name: &str, value: Option<impl Serialize>) {
         if let Some(value) = value {
             self.field(name, value);
+        }
+    }
+
+    /// Writes the tools in a protocol's format, and what is said about calls. Some hosts reject an empty list.
+    pub(super) fn tools<T: Serialize>(&mut self, draft: &Draft<'a>, tool: fn(&'a ToolOffer) -> T) {
+        let tools: Vec<T> = draft.tools().into_iter().map(tool).collect();
+        if tools.is_empty() {
+            return;
+        }
+        self.field("tools", tools);
+        if draft.request.withheld {
+            self.field("tool_choice", "none");
+        } else if draft.request.sampling.must_call {
+            self.field("tool_choice", "required");
         }
     }
 
@@ -199,18 +213,17 @@ impl<'a> Draft<'a> {
         wanted.or(self.model.entry.temperature)
     }
 
-    /// Returns what the protocols of `OpenAI` say about calls; `None` leaves them to the model.
-    pub(super) fn tool_choice(&self) -> Option<&'static str> {
-        let wanted = self.request.sampling.must_call.then_some("required");
-        self.request.withheld.then_some("none").or(wanted)
+    /// Returns the entry's thinking effort.
+    pub(super) fn effort(&self) -> Option<&'a str> {
+        let effort = self.model.entry.reasoning_effort.as_str();
+        Some(effort).filter(|effort| !effort.is_empty())
     }
 
     pub(super) fn streams(&self) -> bool {
         self.request.stream && !self.facts.lacks("stream")
     }
 
-    /// Returns the tools to declare. If the host does not support `tool_choice`, withheld tools are omitted. An empty list is
-    /// omitted by the caller, because some hosts reject it.
+    /// Returns the tools to declare. If the host does not support `tool_choice`, withheld tools are omitted.
     pub(super) fn tools(&self) -> Vec<&'a ToolOffer> {
         let request = self.request;
         if request.withheld && self.facts.field("tool_choice").is_none() {
@@ -247,14 +260,14 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the system prompt, with the system messages of the conversation.
-    pub(super) fn whole_system(&self) -> String {
+    pub(super) fn whole_system(&self) -> Option<String> {
         let mut system = self.request.system.text();
         for message in self.request.messages {
             if let Message::System(text) = message {
                 system = format!("{system}\n\n{text}");
             }
         }
-        system.trim().to_owned()
+        Some(system.trim().to_owned()).filter(|system| !system.is_empty())
     }
 
     /// Returns the text of a user's message, without its notes.
@@ -332,6 +345,12 @@ impl Serialize for LongText<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         write_text(std::iter::once(&*self.0)).serialize(serializer)
     }
+}
+
+/// Returns the line that names a file, followed by the file.
+pub(super) fn labelled(media: &Media, text: fn(&str) -> Value, file: Value) -> Vec<Value> {
+    let label = media.label().map(|label| text(&label));
+    label.into_iter().chain([file]).collect()
 }
 
 /// Returns a file as a `data:` URL.

@@ -41,22 +41,13 @@ fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     }
     body.optional_field("temperature", draft.temperature());
     body.optional_field("stop", draft.request.sampling.stop.as_ref());
-    let effort = &draft.model.entry.reasoning_effort;
-    if !effort.is_empty() {
-        body.field("reasoning_effort", effort);
-    }
+    body.optional_field("reasoning_effort", draft.effort());
     body.field("messages", turns(draft));
-    let tools = draft.tools().into_iter().map(|tool| Tool::Function {
+    body.tools(draft, |tool| Tool::Function {
         name: &tool.name,
         description: &tool.description,
         parameters: raw(&tool.schema),
     });
-    let tools: Vec<Tool> = tools.collect();
-    // Some hosts reject an empty list.
-    if !tools.is_empty() {
-        body.field("tools", &tools);
-        body.optional_field("tool_choice", draft.tool_choice());
-    }
     body.finish()
 }
 
@@ -85,8 +76,7 @@ enum Content<'a> {
 /// by its result.
 fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
     let mut turns = Vec::new();
-    let system = draft.whole_system();
-    if !system.is_empty() {
+    if let Some(system) = draft.whole_system() {
         turns.push(Turn {
             role: if draft.sends("system_role") {
                 "system"
@@ -299,12 +289,11 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError
         read_message(message, into);
         // The legacy format of a call is the last field.
         let legacy = Some(&message["function_call"]).filter(|call| call.is_object());
-        for call in list(&message["tool_calls"]).iter().chain(legacy) {
-            if delta.is_object() {
-                into.call(count(&call["index"]), read_call(call));
-            } else if call.is_object() {
-                into.whole_call(read_call(call));
-            }
+        let calls = list(&message["tool_calls"]).iter().chain(legacy);
+        for (n, call) in calls.enumerate() {
+            // Each call of a whole message is a new one.
+            let whole = Some(n as u64).filter(|_| !delta.is_object());
+            into.call(whole.or_else(|| count(&call["index"])), read_call(call));
         }
     }
     Ok(())

@@ -292,13 +292,6 @@ impl<'a> ReplyBuilder<'a> {
         }
     }
 
-    /// Adds a whole call, which continues no other.
-    pub(super) fn whole_call(&mut self, call: ToolCall) {
-        self.has_news = true;
-        self.slots.push(None);
-        self.reply.calls.push(call);
-    }
-
     /// Adds a call with this index, in place of an earlier version with its id.
     pub(super) fn replace_call(&mut self, index: Option<u64>, call: ToolCall) {
         match self.reply.calls.iter().position(|c| c.id == call.id) {
