@@ -334,7 +334,7 @@ impl Host {
         }
         for words in after.iter().filter(|words| !before.contains(words)) {
             let line = format!("{} {words} (learned from its refusal)", self.model().name);
-            let is_loss = words.ends_with(" tools") || words.starts_with("refuses the tool");
+            let is_loss = words.ends_with(" tools") || words.contains("the tool ");
             sink.event(if is_loss {
                 Event::Warning(line)
             } else {
@@ -358,15 +358,11 @@ impl Host {
         // The extracted text of a PDF replaces it.
         let mut left_out = new.filter(|media| is_refused(media.kind()) && media.text.is_empty());
         if let Some(media) = left_out.next() {
-            let what = match media.kind() {
-                MediaKind::Image => "images",
-                MediaKind::Pdf => "PDF files",
-                MediaKind::Audio => "recordings",
-            };
-            let name = &self.model().name;
-            sink.event(Event::Warning(format!(
-                "{name} does not support {what}; sent without them"
-            )));
+            let (name, lack) = (
+                &self.model().name,
+                facts::lack(facts::part_of(media.kind())),
+            );
+            sink.event(Event::Warning(format!("{name} {lack}; sent without")));
         }
     }
 }
