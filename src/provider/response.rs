@@ -128,7 +128,7 @@ impl<'a> HostResponse<'a> {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 // The end of the connection does not matter after a complete reply.
-                Err(ProviderError::Transient { .. }) if into.is_complete() => break,
+                Err(ProviderError::Transient { .. }) if into.is_complete => break,
                 // The user sees everything that arrived, including text that was withheld because it could have become a call.
                 Err(e @ ProviderError::Cancelled(_)) => {
                     drop(into.finish());
@@ -165,7 +165,7 @@ impl<'a> HostResponse<'a> {
             read_event(&data, read, into)?;
         }
         // A closed connection does not mean a complete reply.
-        if !into.is_complete() {
+        if !into.is_complete {
             return Err(transient("the answer broke off").into());
         }
         Ok(into.finish()?)
@@ -178,7 +178,7 @@ fn read_event(data: &str, read: Read, into: &mut ReplyBuilder) -> Result<bool, R
     if data == "[DONE]" {
         into.end();
     }
-    if data.is_empty() || into.has_ended() {
+    if data.is_empty() || into.has_ended {
         return Ok(false);
     }
     read(data, into)?;
@@ -191,7 +191,7 @@ fn read_whole(body: &[u8], read: Read, into: &mut ReplyBuilder) -> Result<(), Re
         return Err(ReadError::Refusal(text.into_owned()));
     }
     read(text.trim(), into)?;
-    if !into.take_news() && !into.is_complete() {
+    if !into.take_news() && !into.is_complete {
         let why = format!("no reply in the response: {}", foreign_line(&text, 100));
         return Err(transient(why).into());
     }
