@@ -24,8 +24,6 @@ pub(super) struct HostResponse<'a> {
     patience: (Duration, Duration),
     /// Time when content last arrived, or a piece of the request was sent.
     last_progress: Instant,
-    /// Whether the body is unreadable, and counts as empty.
-    is_packed: bool,
 }
 
 impl<'a> HostResponse<'a> {
@@ -35,21 +33,12 @@ impl<'a> HostResponse<'a> {
             exchange,
             patience,
             last_progress: Instant::now(),
-            is_packed: false,
         }
     }
 
     pub(super) fn head(&mut self) -> Result<Head, ProviderError> {
         let head = self.wait(Exchange::head)?;
         self.last_progress = self.exchange.uploaded_at;
-        // `identity` was asked for. The status of an error says enough.
-        let encoding = head.header("content-encoding").map_or("", str::trim);
-        self.is_packed = !matches!(encoding, "" | "identity");
-        if self.is_packed && head.is_success() {
-            let encoding = foreign_line(encoding, 40);
-            let packed = format!("{}: the answer is packed as {encoding}", self.host);
-            return Err(rejected(packed));
-        }
         Ok(head)
     }
 
@@ -79,9 +68,6 @@ impl<'a> HostResponse<'a> {
 
     /// Reads the next piece, adds its size to `read`, and fails if the sum exceeds `most`.
     fn piece(&mut self, read: &mut usize, most: usize) -> Result<Option<Vec<u8>>, ProviderError> {
-        if self.is_packed {
-            return Ok(None);
-        }
         let piece = self.wait(Exchange::body)?;
         *read += piece.as_ref().map_or(0, Vec::len);
         if *read > most {
