@@ -154,7 +154,7 @@ impl HostRefusal {
 
     /// Returns all texts in lower case, joined.
     fn said(&self) -> String {
-        self.texts.join("; ").to_lowercase()
+        limits::without_separators(&self.texts.join("; ").to_lowercase())
     }
 
     /// Returns the message for the user.
