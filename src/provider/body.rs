@@ -326,16 +326,12 @@ pub(super) fn sign(reply: &mut Reply, model: &str) {
 
 /// Shortens an id to nine letters and digits, which every host accepts. Deterministic, so that calls and results still match.
 fn shorten(id: &str) -> Cow<'_, str> {
-    const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     if id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return id.into();
     }
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);
-    let hash = hasher.finish();
-    let digit =
-        |n| char::from(DIGITS[usize::try_from(hash / 62_u64.pow(n) % 62).unwrap_or_default()]);
-    (0..9).map(digit).collect::<String>().into()
+    format!("{:016x}", hasher.finish()).split_off(7).into()
 }
 
 /// Text of a message, which may be long and is written faster than by serde.

@@ -176,18 +176,14 @@ impl HostFacts {
     /// Returns the name under which to send a field; `None` if it is omitted.
     pub(super) fn field<'a>(&self, name: &'a str) -> Option<&'a str> {
         let is_refused = match name {
-            "max_tokens" | "max_completion_tokens" => {
-                let is_renamed = self.lacks("max_tokens");
-                return Some(if is_renamed {
-                    "max_completion_tokens"
-                } else {
-                    "max_tokens"
-                });
+            "max_tokens" | "max_completion_tokens" if self.lacks("max_tokens") => {
+                return Some("max_completion_tokens");
             }
+            "max_completion_tokens" => return Some("max_tokens"),
             "tool_choice" => self.lacks("tools") || self.lacks(name),
             "stream_options" => self.lacks("stream") || self.lacks(name),
             // Anthropic demands the tools of earlier calls; else `tools` returns none.
-            "tools" => false,
+            "tools" | "max_tokens" => false,
             _ => self.lacks(name),
         };
         (!is_refused).then_some(name)
