@@ -116,30 +116,18 @@ impl Host {
         chosen.unwrap_or(&self.model)
     }
 
-    /// Finds and stores the default of the host, except for a `retired` model.
-    fn find_default(&self, retired: &str, cancel: &Cancel) -> Result<Model, ProviderError> {
-        let model = catalog::find_default(self, retired, cancel)?;
+    /// Finds and stores the default of the host, except for the present one, which the host has retired.
+    fn find_default<'a>(
+        &self,
+        found: &'a OnceLock<Model>,
+        cancel: &Cancel,
+    ) -> Result<&'a Model, ProviderError> {
+        let model = catalog::find_default(self, &self.model().id, cancel)?;
         if let Some(home) = &self.home {
             facts::keep_default(home, &model.base, &model.id);
         }
-        Ok(model)
-    }
-
-    /// Replaces a default model that its host has retired, with a notice to the user. Returns whether it did.
-    fn replaces_default(&self, cancel: &Cancel, sink: &dyn Sink) -> bool {
-        if !self.model.is_default || self.replacement.get().is_some() {
-            return false;
-        }
-        let retired = self.model();
-        let Ok(model) = self.find_default(&retired.id, cancel) else {
-            return false;
-        };
-        sink.event(Event::Warning(format!(
-            "{} is no longer available; using {} instead",
-            retired.name, model.name
-        )));
         *self.facts() = HostFacts::default();
-        self.replacement.set(model).is_ok()
+        Ok(found.get_or_init(|| model))
     }
 
     /// Returns the API for chats that the model's entry sets or its host demands.
@@ -186,14 +174,9 @@ impl Host {
         HostRefusal::read(head.status, Some(head), &body)
     }
 
-    /// Whether requests have a key, or a custom authentication header in its place.
+    /// Whether requests have a key, or custom headers, of which one may be in its place.
     fn has_key(&self) -> bool {
-        let (auth, _) = auth(self.model.protocol, "");
-        let is_auth = |name: &String| {
-            name.eq_ignore_ascii_case(auth) || name.eq_ignore_ascii_case("authorization")
-        };
-        let has_own = self.model.entry.headers.keys().any(is_auth);
-        has_own || matches!(self.key, Ok(Some(_)))
+        !self.model.entry.headers.is_empty() || matches!(self.key, Ok(Some(_)))
     }
 
     /// Classifies a refusal of a draft with these fields.
@@ -224,11 +207,9 @@ impl Host {
             let (name, value) = auth(self.model.protocol, key.get().doing("no API key")?.reveal());
             headers.insert(name.to_owned(), Secret::new(value));
         }
-        let own = &self.model.entry.headers;
-        headers.extend(
-            own.iter()
-                .map(|(name, value)| (name.to_ascii_lowercase(), value.clone())),
-        );
+        for (name, value) in &self.model.entry.headers {
+            headers.insert(name.to_ascii_lowercase(), value.clone());
+        }
         Ok(headers.into_iter().collect())
     }
 
@@ -322,11 +303,12 @@ impl Host {
 
     /// Stores changes that made the difference, and reports withheld tools to the user.
     fn learn(&self, changes: &[Change], sink: &dyn Sink) {
-        let lasting = || changes.iter().filter(|change| change.is_lasting());
+        let lasting = changes.iter().filter(|change| change.is_lasting());
+        let apply = |facts: &mut HostFacts| lasting.clone().for_each(|change| facts.apply(change));
         let [before, after] = {
             let mut facts = self.facts();
             let before = facts.words();
-            lasting().for_each(|change| facts.apply(change));
+            apply(&mut facts);
             [before, facts.words()]
         };
         if after == before {
@@ -342,9 +324,7 @@ impl Host {
             });
         }
         if let Some(home) = &self.home {
-            facts::keep(home, self.model(), |stored| {
-                lasting().for_each(|change| stored.apply(change));
-            });
+            facts::keep(home, self.model(), apply);
         }
     }
 
@@ -435,8 +415,7 @@ impl Provider for Host {
     /// the host states.
     fn chat(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, ProviderError> {
         if self.model().id.is_empty() {
-            let found = self.find_default("", request.cancel)?;
-            drop(self.found.set(found));
+            self.find_default(&self.found, request.cancel)?;
         }
         // Only changes that help are shared with other turns.
         let (mut facts, mut changes) = (self.facts().clone(), Vec::new());
@@ -468,12 +447,19 @@ impl Provider for Host {
                 changes.retain(|change| matches!(change, Change::Window(_)));
                 self.learn(&changes, sink);
             }
-            let is_gone = matches!(error, ProviderError::NotFound(_));
-            if is_gone && self.replaces_default(request.cancel, sink) && tries.change() {
-                (facts, changes) = (self.facts().clone(), Vec::new());
-                continue;
+            let is_gone = matches!(error, ProviderError::NotFound(_)) && self.model.is_default;
+            if !is_gone || self.replacement.get().is_some() || !tries.change() {
+                return Err(error);
             }
-            return Err(error);
+            let retired = &self.model().name;
+            let Ok(model) = self.find_default(&self.replacement, request.cancel) else {
+                return Err(error);
+            };
+            sink.event(Event::Warning(format!(
+                "{retired} is no longer available; using {} instead",
+                model.name
+            )));
+            (facts, changes) = (HostFacts::default(), Vec::new());
         }
     }
 }
