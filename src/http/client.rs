@@ -64,11 +64,7 @@ impl Client {
 
     /// Starts a POST, or a GET if there is no body, on a separate thread.
     pub(crate) fn send(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
-        let method = if request.body.is_some() {
-            "POST"
-        } else {
-            "GET"
-        };
+        let method = request.body.as_ref().map_or("GET", |_| "POST");
         self.begin(method, request, cancel)
     }
 
@@ -102,13 +98,8 @@ impl Client {
         thread::Builder::new()
             .name("http".to_owned())
             .spawn(move || {
-                let result = transfer(
-                    &worker,
-                    &proxy,
-                    (method, request),
-                    &tx,
-                    (&sent, &is_unknown),
-                );
+                let flags = (&sent, &*is_unknown);
+                let result = transfer(&worker, &proxy, (method, request), &tx, flags);
                 // Fails if the exchange was dropped.
                 drop(tx.send(result.map(|()| Event::End)));
             })

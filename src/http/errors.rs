@@ -23,12 +23,8 @@ fn of_tls(e: &ureq::Error) -> Option<&rustls::Error> {
 
 /// Whether a certificate was signed by an unknown authority.
 pub(super) fn is_unknown_issuer(e: &ureq::Error) -> bool {
-    of_tls(e).is_some_and(|e| {
-        matches!(
-            e,
-            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)
-        )
-    })
+    let unknown = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+    of_tls(e) == Some(&unknown)
 }
 
 /// Converts an error. `proxy` is the address of the proxy, or empty.

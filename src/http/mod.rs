@@ -86,16 +86,7 @@ impl Body {
             ));
         }
         // Replaces characters that would end the name or the header.
-        let name: String = name
-            .chars()
-            .map(|c| {
-                if c.is_control() || "\"\\/".contains(c) {
-                    '_'
-                } else {
-                    c
-                }
-            })
-            .collect();
+        let name = name.replace(|c: char| c.is_control() || "\"\\/".contains(c), "_");
         before.push_str(&format!(
             "--{boundary}\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
              Content-Type: application/octet-stream\r\n\r\n"
@@ -128,10 +119,8 @@ impl Head {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, v)| v.as_str())
+        let mut named = self.headers.iter().filter(|(n, _)| n == name);
+        named.next().map(|(_, value)| value.as_str())
     }
 }
 
@@ -319,12 +308,8 @@ fn transfer(
         errors::fault(&e, proxy)
     })?;
     let headers = response.headers().iter();
-    let headers = headers.map(|(n, v)| {
-        (
-            n.as_str().to_owned(),
-            String::from_utf8_lossy(v.as_bytes()).into_owned(),
-        )
-    });
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let headers = headers.map(|(name, value)| (name.to_string(), text(value.as_bytes())));
     let head = Head {
         status: response.status().as_u16(),
         headers: headers.collect(),

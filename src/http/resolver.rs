@@ -42,10 +42,9 @@ impl Resolver for GuardedResolver {
             })?;
         let mut addresses = self.empty();
         // The list is limited to 16 addresses.
-        found
-            .into_iter()
-            .take(16)
-            .for_each(|address| addresses.push(address));
+        for address in found.into_iter().take(16) {
+            addresses.push(address);
+        }
         Ok(addresses)
     }
 }
@@ -95,17 +94,11 @@ impl<In: Transport> Connector<In> for GuardedProxy {
                 run_connector: Arc::new(to_proxy),
                 register_shutdown: details.register_shutdown.clone(),
             };
-            match SocksConnector::default().connect(&details, None::<()>) {
-                Ok(Some(Either::B(tunnel))) => return Ok(Some(Either::B(Box::new(tunnel)))),
-                Ok(_) => {}
-                Err(e) => {
-                    last = e;
-                    continue;
-                }
-            }
-            match ConnectProxyConnector::default().connect(&details, None::<()>) {
-                Ok(Some(Either::B(tunnel))) => return Ok(Some(Either::B(tunnel))),
-                Ok(_) => last = Error::ConnectionFailed,
+            let tunnels = ().chain(SocksConnector::default());
+            let tunnels = tunnels.chain(ConnectProxyConnector::default());
+            match tunnels.connect(&details, None) {
+                Ok(Some(tunnel)) => return Ok(Some(Either::B(Box::new(tunnel)))),
+                Ok(None) => last = Error::ConnectionFailed,
                 Err(e) => last = e,
             }
         }

@@ -10,17 +10,15 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{BodyWriter, Draft, raw};
+use super::body::{BodyWriter, Draft, labelled, raw};
 use super::host::HostApi;
 use super::reply::{ReadError, ReplyBuilder, THOUGHTS};
-use super::values::{count, list, string};
+use super::values::{count, list, read_call, string};
 use crate::json::parse_json;
-use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
+use crate::message::{Media, MediaKind, Message, Reply, ToolResult, User};
 
-/// Endpoint for chats, relative to the base.
-const CHAT: &str = "/messages";
 pub(super) const API: HostApi = HostApi {
-    chat: CHAT,
+    chat: "/messages",
     has_audio: false,
     write,
     read,
@@ -57,7 +55,7 @@ fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     }
     match thinking_budget(draft) {
         // Newer models have an effort in place of a budget.
-        Some(_) if draft.facts.demands("adaptive") => {
+        Some(_) if draft.adds("adaptive") => {
             body.field("thinking", json!({"type": "adaptive"}));
             body.field("output_config", json!({"effort": effort(draft)}));
         }
@@ -105,9 +103,9 @@ fn tools<'a>(draft: &Draft<'a>) -> (Vec<Tool<'a>>, bool) {
 }
 
 fn effort(draft: &Draft) -> &'static str {
-    match draft.model.entry.reasoning_effort.as_str() {
-        "minimal" | "low" => "low",
-        "medium" => "medium",
+    match draft.effort() {
+        Some("minimal" | "low") => "low",
+        Some("medium") => "medium",
         _ => "high",
     }
 }
@@ -115,8 +113,8 @@ fn effort(draft: &Draft) -> &'static str {
 /// Returns the thinking budget of the entry's effort, in tokens; `None` if the last reply has no thoughts to send back.
 fn thinking_budget(draft: &Draft) -> Option<u64> {
     let most = draft.max_tokens();
-    let budget = match draft.model.entry.reasoning_effort.as_str() {
-        "" | "none" => return None,
+    let budget = match draft.effort()? {
+        "none" => return None,
         "minimal" | "low" => LEAST_THINKING,
         "medium" => most / 4,
         _ => most / 2,
@@ -124,18 +122,8 @@ fn thinking_budget(draft: &Draft) -> Option<u64> {
     let mut before = draft.request.messages.iter().rev();
     let last = before.find(|message| !matches!(message, Message::ToolResult(_)));
     let is_thoughtless = matches!(last, Some(Message::Assistant(reply))
-        if !draft.echoes(reply) || !reply.extra.contains_key(THOUGHTS));
+        if draft.echo(reply, THOUGHTS).is_none());
     (most > LEAST_THINKING && !is_thoughtless).then_some(budget.max(LEAST_THINKING))
-}
-
-/// Returns the address of an endpoint for a base with `/v1`, with `/messages`, or with neither.
-pub(super) fn api_url(base: &str, endpoint: &str) -> String {
-    let base = base
-        .trim()
-        .trim_end_matches('/')
-        .trim_end_matches(CHAT)
-        .trim_end_matches("/v1");
-    format!("{base}/v1{endpoint}")
 }
 
 /// Returns a block of text. Replaces empty text, which the API rejects.
@@ -198,7 +186,8 @@ fn mark_last(blocks: &mut [Value]) {
 
 fn blocks_of_user(user: &User, draft: &Draft) -> Vec<Value> {
     let mut blocks = vec![text(&draft.user_text(user))];
-    blocks.extend(draft.taken(&user.media).flat_map(media_blocks));
+    let media = draft.taken(&user.media);
+    blocks.extend(media.flat_map(|media| labelled(media, text, media_block(media))));
     if !user.notes.is_empty() {
         // The next turn's request is identical up to here, but lacks the notes.
         mark_last(&mut blocks);
@@ -212,11 +201,8 @@ fn blocks_of_reply(reply: &Reply, draft: &Draft) -> Vec<Value> {
     if reply.text.trim().is_empty() && reply.calls.is_empty() {
         return Vec::new();
     }
-    let thoughts = reply.extra.get(THOUGHTS).and_then(Value::as_array);
-    let mut blocks = match thoughts {
-        Some(thoughts) if !reply.partial && draft.echoes(reply) => thoughts.clone(),
-        _ => Vec::new(),
-    };
+    let thoughts = draft.echo(reply, THOUGHTS).and_then(Value::as_array);
+    let mut blocks = thoughts.cloned().unwrap_or_default();
     if !reply.text.trim().is_empty() {
         // The API rejects white space at the end of a reply.
         blocks.push(text(reply.text.trim_end()));
@@ -232,19 +218,14 @@ fn blocks_of_reply(reply: &Reply, draft: &Draft) -> Vec<Value> {
 fn tool_result(result: &ToolResult, draft: &Draft) -> Value {
     let words = result.content.clone() + &draft.replacements(&result.images);
     let mut content = vec![text(&words)];
-    content.extend(draft.taken(&result.images).flat_map(media_blocks));
+    let images = draft.taken(&result.images);
+    content.extend(images.flat_map(|image| labelled(image, text, media_block(image))));
     let id = draft.id(&result.call_id);
     let mut block = json!({"type": "tool_result", "tool_use_id": id, "content": content});
     if result.is_error {
         block["is_error"] = true.into();
     }
     block
-}
-
-/// Returns the line that names a file, followed by the file.
-fn media_blocks(media: &Media) -> impl Iterator<Item = Value> {
-    let label = media.label().map(|label| text(&label));
-    label.into_iter().chain([media_block(media)])
 }
 
 fn media_block(media: &Media) -> Value {
@@ -290,11 +271,7 @@ fn read_block(block: &Value, index: Option<u64>, into: &mut ReplyBuilder) {
             let thinking = string(&block["thinking"]);
             into.thought("reasoning_content", thinking);
             let signature = string(&block["signature"]);
-            let mut thought =
-                json!({"type": "thinking", "thinking": thinking, "signature": signature});
-            if let Some(index) = index {
-                thought["index"] = index.into();
-            }
+            let thought = json!({"type": "thinking", "thinking": thinking, "signature": signature, "index": index});
             into.detail(THOUGHTS, json!([thought]));
         }
         "redacted_thinking" => {
@@ -303,17 +280,11 @@ fn read_block(block: &Value, index: Option<u64>, into: &mut ReplyBuilder) {
         }
         "tool_use" | "input_json_delta" => {
             // The arguments of a streamed call arrive as fragments of JSON text.
-            let input = block["input"].as_object().filter(|input| !input.is_empty());
-            let call = ToolCall {
-                id: string(&block["id"]).to_owned(),
-                name: string(&block["name"]).to_owned(),
-                arguments: match input {
-                    Some(_) => block["input"].to_string(),
-                    None => string(&block["partial_json"]).to_owned(),
-                },
-                ..ToolCall::default()
-            };
-            into.call(index, call);
+            let input = Some(&block["input"]).filter(|input| **input != json!({}));
+            let input = input.filter(|input| input.is_object());
+            let arguments = input.unwrap_or(&block["partial_json"]);
+            let call = json!({"id": block["id"], "name": block["name"], "arguments": arguments});
+            into.call(index, read_call(&call));
         }
         _ => {}
     }

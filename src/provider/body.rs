@@ -1,14 +1,15 @@
 //! What one model is sent for a request, and the writer of its JSON body, which all protocols share.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::facts::HostFacts;
+use super::facts::{self, HostFacts};
 use super::refusal::STALE_REASONING;
 use super::{Request, ToolOffer};
 use crate::config::Model;
@@ -31,6 +32,8 @@ pub(crate) struct Draft<'a> {
     pub facts: &'a HostFacts,
     /// Whether another model has made calls in the conversation.
     has_foreign_calls: bool,
+    /// Parts that a change of the facts omits, or adds: each with whether it was written.
+    pub parts: RefCell<BTreeSet<(&'static str, bool)>>,
 }
 
 /// Fields of a vendor, by name.
@@ -47,7 +50,7 @@ pub(super) struct BodyWriter<'a> {
     pub names: Vec<String>,
 }
 
-impl BodyWriter<'_> {
+impl<'a> BodyWriter<'a> {
     /// Writes a field, under the name that the host takes.
     pub(super) fn field(&mut self, name: &str, value: impl Serialize) {
         match self.facts.field(name) {
@@ -60,6 +63,20 @@ impl BodyWriter<'_> {
     pub(super) fn optional_field(&mut self, name: &str, value: Option<impl Serialize>) {
         if let Some(value) = value {
             self.field(name, value);
+        }
+    }
+
+    /// Writes the tools in a protocol's format, and what is said about calls. Some hosts reject an empty list.
+    pub(super) fn tools<T: Serialize>(&mut self, draft: &Draft<'a>, tool: fn(&'a ToolOffer) -> T) {
+        let tools: Vec<T> = draft.tools().into_iter().map(tool).collect();
+        if tools.is_empty() {
+            return;
+        }
+        self.field("tools", tools);
+        if draft.request.withheld {
+            self.field("tool_choice", "none");
+        } else if draft.request.sampling.must_call {
+            self.field("tool_choice", "required");
         }
     }
 
@@ -100,7 +117,24 @@ impl<'a> Draft<'a> {
             request,
             facts,
             has_foreign_calls: request.messages.iter().any(is_foreign),
+            parts: RefCell::default(),
         }
+    }
+
+    /// Notes that a part is written or missing, so that a refusal knows which change makes a difference.
+    fn note(&self, part: &'static str, is_written: bool) -> bool {
+        self.parts.borrow_mut().insert((part, is_written));
+        is_written
+    }
+
+    /// Whether to write a part that the host may refuse.
+    pub(super) fn sends(&self, part: &'static str) -> bool {
+        !self.facts.lacks(part) && self.note(part, true)
+    }
+
+    /// Whether to write a part that the host may demand.
+    pub(super) fn adds(&self, part: &'static str) -> bool {
+        self.note(part, self.facts.demands(part))
     }
 
     /// Returns the conversation without its system messages. Results are text there, so the images of a step follow all its
@@ -128,20 +162,30 @@ impl<'a> Draft<'a> {
         steps
     }
 
-    pub(super) fn begin_body(&self) -> BodyWriter<'a> {
+    /// Returns the fields that the user adds or overrides.
+    fn own_fields(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
         let own = &self.request.sampling.extra_body;
         let extra = self.model.entry.extra_body.iter().chain(own);
-        let extra = extra.filter_map(|(name, value)| Some((self.facts.field(name)?, value)));
+        extra.filter_map(|(name, value)| Some((self.facts.field(name)?, value)))
+    }
+
+    pub(super) fn begin_body(&self) -> BodyWriter<'a> {
         BodyWriter {
             facts: self.facts,
-            overrides: extra.collect(),
+            overrides: self.own_fields().collect(),
             text: Vec::new(),
             names: Vec::new(),
         }
     }
 
-    /// Returns the maximum length of the reply in tokens: the user's setting, limited by the host and the window.
+    /// Returns the maximum length of the reply in tokens: the user's own field, or else the setting, limited by the host and the
+    /// window.
     pub(super) fn max_tokens(&self) -> u64 {
+        let is_length = |name: &str| name.starts_with("max_") && name.ends_with("_tokens");
+        let own = self.own_fields().find(|(name, _)| is_length(name));
+        if let Some(own) = own.and_then(|(_, length)| length.as_u64()) {
+            return own;
+        }
         let sampling = self.request.sampling.max_tokens;
         let wanted = sampling.unwrap_or(self.model.entry.max_tokens);
         let limit = self.facts.max_tokens.filter(|limit| *limit >= MIN_REPLY);
@@ -169,18 +213,17 @@ impl<'a> Draft<'a> {
         wanted.or(self.model.entry.temperature)
     }
 
-    /// Returns what the protocols of `OpenAI` say about calls; `None` leaves them to the model.
-    pub(super) fn tool_choice(&self) -> Option<&'static str> {
-        let wanted = self.request.sampling.must_call.then_some("required");
-        self.request.withheld.then_some("none").or(wanted)
+    /// Returns the entry's thinking effort.
+    pub(super) fn effort(&self) -> Option<&'a str> {
+        let effort = self.model.entry.reasoning_effort.as_str();
+        Some(effort).filter(|effort| !effort.is_empty())
     }
 
     pub(super) fn streams(&self) -> bool {
         self.request.stream && !self.facts.lacks("stream")
     }
 
-    /// Returns the tools to declare. If the host does not support `tool_choice`, withheld tools are omitted. An empty list is
-    /// omitted by the caller, because some hosts reject it.
+    /// Returns the tools to declare. If the host does not support `tool_choice`, withheld tools are omitted.
     pub(super) fn tools(&self) -> Vec<&'a ToolOffer> {
         let request = self.request;
         if request.withheld && self.facts.field("tool_choice").is_none() {
@@ -191,17 +234,20 @@ impl<'a> Draft<'a> {
 
     /// Whether a reply's vendor fields are sent back to this model.
     pub(super) fn echoes(&self, reply: &Reply) -> bool {
-        let facts = self.facts;
-        let takes = !facts.lacks("reasoning") && !facts.lacks(STALE_REASONING);
-        takes && is_by(self.model, reply)
+        let is_own = is_by(self.model, reply) && !reply.partial;
+        is_own && self.sends("reasoning") && self.sends(STALE_REASONING)
+    }
+
+    /// Returns a vendor's field of a reply, if it is sent back to this model.
+    pub(super) fn echo<'b>(&self, reply: &'b Reply, field: &str) -> Option<&'b Value> {
+        let value = reply.extra.get(field);
+        value.filter(|_| self.echoes(reply))
     }
 
     /// Returns the media that the host accepts.
     pub(super) fn taken(&self, media: &'a [Media]) -> impl Iterator<Item = &'a Media> {
-        let facts = self.facts;
-        media
-            .iter()
-            .filter(move |media| !facts.refuses(media.kind()))
+        let media = media.iter();
+        media.filter(|media| self.sends(facts::part_of(media.kind())))
     }
 
     /// Returns placeholders for the media that the host rejects, each on a line after the message.
@@ -214,14 +260,14 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the system prompt, with the system messages of the conversation.
-    pub(super) fn whole_system(&self) -> String {
+    pub(super) fn whole_system(&self) -> Option<String> {
         let mut system = self.request.system.text();
         for message in self.request.messages {
             if let Message::System(text) = message {
                 system = format!("{system}\n\n{text}");
             }
         }
-        system.trim().to_owned()
+        Some(system.trim().to_owned()).filter(|system| !system.is_empty())
     }
 
     /// Returns the text of a user's message, without its notes.
@@ -280,16 +326,12 @@ pub(super) fn sign(reply: &mut Reply, model: &str) {
 
 /// Shortens an id to nine letters and digits, which every host accepts. Deterministic, so that calls and results still match.
 fn shorten(id: &str) -> Cow<'_, str> {
-    const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     if id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return id.into();
     }
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);
-    let hash = hasher.finish();
-    let digit =
-        |n| char::from(DIGITS[usize::try_from(hash / 62_u64.pow(n) % 62).unwrap_or_default()]);
-    (0..9).map(digit).collect::<String>().into()
+    format!("{:016x}", hasher.finish()).split_off(7).into()
 }
 
 /// Text of a message, which may be long and is written faster than by serde.
@@ -299,6 +341,12 @@ impl Serialize for LongText<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         write_text(std::iter::once(&*self.0)).serialize(serializer)
     }
+}
+
+/// Returns the line that names a file, followed by the file.
+pub(super) fn labelled(media: &Media, text: fn(&str) -> Value, file: Value) -> Vec<Value> {
+    let label = media.label().map(|label| text(&label));
+    label.into_iter().chain([file]).collect()
 }
 
 /// Returns a file as a `data:` URL.

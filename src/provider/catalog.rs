@@ -102,8 +102,7 @@ fn offers_within(model: &Model, loaded: &Loaded, cancel: &Cancel) -> Result<Vec<
         }
     }
     for offer in &mut offers {
-        let provider = model.name.strip_suffix(&model.id).unwrap_or(&model.name);
-        let name = format!("{}/{}", provider.trim_end_matches('/'), offer.id);
+        let name = with_id(model, offer.id.clone()).name;
         let found = loaded.config.named(&name, &loaded.env);
         if found.is_ok_and(|found| found.id == offer.id && is_same_host(&found, model)) {
             offer.name = name;
@@ -249,14 +248,9 @@ fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>, ProviderError> {
         }
         e => e,
     })?;
-    let list = rows(&listed).into_iter().flatten();
-    Ok(list.filter_map(offer).collect())
-}
-
-/// Returns the models of a list.
-fn rows(listed: &Value) -> Option<&Vec<Value>> {
-    let lists = [&listed["data"], &listed["models"], listed];
-    lists.into_iter().find_map(Value::as_array)
+    let lists = [&listed["data"], &listed["models"], &listed];
+    let list = lists.into_iter().find_map(Value::as_array);
+    Ok(list.into_iter().flatten().filter_map(offer).collect())
 }
 
 /// Names of the context window in lists.

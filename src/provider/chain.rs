@@ -91,18 +91,22 @@ impl Sink for Attempt<'_> {
 
 impl Chain {
     /// Adds a model that is asked after the previous ones fail.
-    pub fn then(mut self, model: impl Provider + 'static) -> Self {
-        self.push(vec![Box::new(model)]);
-        self
+    pub fn then(self, model: impl Provider + 'static) -> Self {
+        self.then_keys([model])
     }
 
     /// Adds a model with several keys, as one provider per key. A key that is rejected, rate-limited or out of credit is
     /// replaced by the next.
     pub fn then_keys<P: Provider + 'static>(mut self, keys: impl IntoIterator<Item = P>) -> Self {
-        let boxed = keys
-            .into_iter()
-            .map(|key| Box::new(key) as Box<dyn Provider>);
-        self.push(boxed.collect());
+        let keys = keys.into_iter();
+        let keys: Vec<_> = keys.map(|key| Box::new(key) as Box<dyn Provider>).collect();
+        if !keys.is_empty() {
+            let health = Mutex::new(Health {
+                keys: vec![Instant::now(); keys.len()],
+                down_until: None,
+            });
+            self.models.push(ChainModel { keys, health });
+        }
         self
     }
 
@@ -123,20 +127,6 @@ impl Chain {
         }
         let found = find_bare(wanted, &names).map(drop);
         found.map_err(|e| e.hint(format!("choose one of its models: {}", names.join(", "))))
-    }
-
-    /// Adds a model that is asked after the previous ones fail. `keys` has one provider per key.
-    fn push(&mut self, keys: Vec<Box<dyn Provider>>) {
-        if !keys.is_empty() {
-            let health = Health {
-                keys: vec![Instant::now(); keys.len()],
-                down_until: None,
-            };
-            self.models.push(ChainModel {
-                keys,
-                health: Mutex::new(health),
-            });
-        }
     }
 
     /// Sets the context window of the first model, in tokens.
@@ -293,8 +283,8 @@ impl ChainModel {
             } else {
                 tries.wait(error.retry_after())
             };
-            let is_worth = |wait: &Duration| *wait <= LONGEST_WAIT && !attempt.is_too_late(*wait);
-            let Some(wait) = wait.filter(is_worth) else {
+            let left = attempt.request.cancel.remaining(LONGEST_WAIT);
+            let Some(wait) = wait.filter(|wait| *wait <= left) else {
                 return Err(error);
             };
             let (made, of, seconds) = (tries.made(), retry.max + 1, wait.as_secs_f64());
@@ -369,11 +359,6 @@ impl Attempt<'_> {
         self.texts.borrow_mut().push(String::new());
         let result = contained("the provider", || Ok(provider.chat(self.request, self)));
         result.unwrap_or_else(|e| Err(rejected(e.message)))
-    }
-
-    /// Whether the turn has less time left than `wait`.
-    fn is_too_late(&self, wait: Duration) -> bool {
-        self.request.cancel.remaining(wait) < wait
     }
 }
 

@@ -7,7 +7,6 @@ use serde_json::json;
 use super::{Provider, ProviderError, Request, Sink, ToolOffer};
 use crate::bus::Event;
 use crate::message::{Message, Reply, ToolCall, User};
-use crate::text::to_single_line;
 
 /// The demo model. It answers `time`, calls a tool of `bantam` for `list files`, `list files in DIR`, `read FILE`, `write TEXT
 /// to FILE` and `run COMMAND`, and repeats the result. Its answer to anything else is a help text.
@@ -76,10 +75,7 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
         return say(HELP);
     };
     if !tools.iter().any(|t| t.name == tool) {
-        return say(&format!(
-            "I would call {tool} for \"{}\", but that tool is not offered here.",
-            to_single_line(line, 60)
-        ));
+        return say(&format!("The tool {tool} is not offered here."));
     }
     let (id, name) = ("demo_1".to_owned(), tool.to_owned());
     let call = ToolCall {

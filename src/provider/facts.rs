@@ -47,9 +47,6 @@ pub(crate) struct HostFacts {
     /// Required parts.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub with: BTreeSet<String>,
-    /// Rejected tools.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub without_tools: BTreeSet<String>,
     /// The price in the host's list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<Price>,
@@ -136,6 +133,32 @@ pub(super) fn keep(home: &Home, model: &Model, change: impl FnOnce(&mut HostFact
     update(home, change).ok();
 }
 
+/// Name of media of this kind, as a part of a request.
+pub(super) fn part_of(kind: MediaKind) -> &'static str {
+    match kind {
+        MediaKind::Image => "images",
+        MediaKind::Pdf => "files",
+        MediaKind::Audio => "audio",
+    }
+}
+
+/// Describes that a host does not take a part.
+pub(super) fn lack(part: &str) -> String {
+    match part {
+        "max_tokens" => "requires max_completion_tokens instead of max_tokens".to_owned(),
+        "files" => "does not support PDF files".to_owned(),
+        "system_role" => "does not support the system role".to_owned(),
+        "reasoning" => "does not take reasoning back".to_owned(),
+        "null" => "does not take messages without text".to_owned(),
+        part => format!("does not support {part}"),
+    }
+}
+
+/// Name of a tool, as a part of a request.
+fn the_tool(name: &str) -> String {
+    format!("the tool {name}")
+}
+
 impl HostFacts {
     pub(super) fn lacks(&self, part: &str) -> bool {
         self.without.contains(part)
@@ -147,28 +170,20 @@ impl HostFacts {
 
     /// Whether media of this kind are replaced by text.
     pub(super) fn refuses(&self, kind: MediaKind) -> bool {
-        self.lacks(match kind {
-            MediaKind::Image => "images",
-            MediaKind::Pdf => "files",
-            MediaKind::Audio => "audio",
-        })
+        self.lacks(part_of(kind))
     }
 
     /// Returns the name under which to send a field; `None` if it is omitted.
     pub(super) fn field<'a>(&self, name: &'a str) -> Option<&'a str> {
         let is_refused = match name {
-            "max_tokens" | "max_completion_tokens" => {
-                let is_renamed = self.lacks("max_tokens");
-                return Some(if is_renamed {
-                    "max_completion_tokens"
-                } else {
-                    "max_tokens"
-                });
+            "max_tokens" | "max_completion_tokens" if self.lacks("max_tokens") => {
+                return Some("max_completion_tokens");
             }
+            "max_completion_tokens" => return Some("max_tokens"),
             "tool_choice" => self.lacks("tools") || self.lacks(name),
             "stream_options" => self.lacks("stream") || self.lacks(name),
             // Anthropic demands the tools of earlier calls; else `tools` returns none.
-            "tools" => false,
+            "tools" | "max_tokens" => false,
             _ => self.lacks(name),
         };
         (!is_refused).then_some(name)
@@ -179,7 +194,8 @@ impl HostFacts {
         if self.lacks("tools") {
             return Vec::new();
         }
-        let is_taken = |tool: &&ToolOffer| !self.without_tools.contains(&*tool.name);
+        let is_taken =
+            |tool: &&ToolOffer| self.without.is_empty() || !self.lacks(&the_tool(&tool.name));
         let most = self.max_tools.unwrap_or(usize::MAX);
         tools.iter().filter(is_taken).take(most).collect()
     }
@@ -198,7 +214,7 @@ impl HostFacts {
             Change::MaxTokens(limit) | Change::Credit(limit) => self.max_tokens = Some(*limit),
             Change::Window(limit) => self.window = Some(*limit),
             Change::MaxTools(limit) => self.max_tools = Some(*limit),
-            Change::WithoutTool(name) => drop(self.without_tools.insert(name.clone())),
+            Change::WithoutTool(name) => drop(self.without.insert(the_tool(name))),
         }
     }
 
@@ -208,14 +224,7 @@ impl HostFacts {
         words.extend(self.window.map(|n| format!("context window {n} tokens")));
         words.extend(self.max_tokens.map(|n| format!("maximum reply {n} tokens")));
         words.extend(self.max_tools.map(|n| format!("maximum {n} tools")));
-        words.extend(self.without.iter().map(|part| match part.as_str() {
-            "max_tokens" => "requires max_completion_tokens instead of max_tokens".to_owned(),
-            "files" => "does not support PDF files".to_owned(),
-            "system_role" => "does not support the system role".to_owned(),
-            "reasoning" => "does not take reasoning back".to_owned(),
-            "null" => "does not take messages without text".to_owned(),
-            part => format!("does not support {part}"),
-        }));
+        words.extend(self.without.iter().map(|part| lack(part)));
         let with = self.with.iter().map(|part| match part.as_str() {
             "adaptive" => "takes an effort in place of a budget for thoughts",
             "signatures" => "requires a signature with every call",
@@ -223,8 +232,6 @@ impl HostFacts {
             _ => "requires reasoning_content in every reply",
         });
         words.extend(with.map(str::to_owned));
-        let refused = self.without_tools.iter();
-        words.extend(refused.map(|tool| format!("refuses the tool {tool}")));
         words
     }
 }

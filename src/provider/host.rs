@@ -35,6 +35,8 @@ const SILENCE: Duration = Duration::from_secs(90);
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Length of a reply that is worth a request, in tokens, or a quarter of a smaller window.
 const ENOUGH_REPLY: u64 = 2048;
+/// Version of Azure's API.
+const AZURE_VERSION: &str = "2024-10-21";
 /// Maximum number of changes to one request.
 const MAX_CHANGES: u32 = 8;
 
@@ -114,46 +116,29 @@ impl Host {
         chosen.unwrap_or(&self.model)
     }
 
-    /// Finds and stores the default of the host, except for a `retired` model.
-    fn find_default(&self, retired: &str, cancel: &Cancel) -> Result<Model, ProviderError> {
-        let model = catalog::find_default(self, retired, cancel)?;
+    /// Finds and stores the default of the host, except for the present one, which the host has retired.
+    fn find_default<'a>(
+        &self,
+        found: &'a OnceLock<Model>,
+        cancel: &Cancel,
+    ) -> Result<&'a Model, ProviderError> {
+        let model = catalog::find_default(self, &self.model().id, cancel)?;
         if let Some(home) = &self.home {
             facts::keep_default(home, &model.base, &model.id);
         }
-        Ok(model)
-    }
-
-    /// Replaces a default model that its host has retired, with a notice to the user. Returns whether it did.
-    fn replaces_default(&self, cancel: &Cancel, sink: &dyn Sink) -> bool {
-        if !self.model.is_default || self.replacement.get().is_some() {
-            return false;
-        }
-        let retired = self.model();
-        let Ok(model) = self.find_default(&retired.id, cancel) else {
-            return false;
-        };
-        sink.event(Event::Warning(format!(
-            "{} is no longer available; using {} instead",
-            retired.name, model.name
-        )));
         *self.facts() = HostFacts::default();
-        self.replacement.set(model).is_ok()
+        Ok(found.get_or_init(|| model))
     }
 
     /// Returns the API for chats that the model's entry sets or its host demands.
-    fn api(&self, facts: &HostFacts) -> HostApi {
+    fn api(&self, draft: &Draft) -> HostApi {
         match self.model.protocol {
             Protocol::Anthropic => anthropic::API,
-            Protocol::OpenAi if self.model.entry.api == RESPONSES || facts.demands(RESPONSES) => {
+            Protocol::OpenAi if self.model.entry.api == RESPONSES || draft.adds(RESPONSES) => {
                 responses::API
             }
             _ => openai::API,
         }
-    }
-
-    /// Writes the body of a request.
-    fn write_body<'a>(&self, draft: &Draft<'a>) -> BodyWriter<'a> {
-        (self.api(draft.facts).write)(draft)
     }
 
     /// Asks for another page of the server: an endpoint of the API, or one at the root of the server, which begins with `/api/`.
@@ -174,7 +159,7 @@ impl Host {
             has_key: self.has_key(),
             ..Sent::default()
         };
-        let refused = || classify(&self.read_refusal(&head, &body), &sent, &|_| false).0;
+        let refused = || classify(&self.read_refusal(&head, &body), &sent).0;
         if head.is_success() {
             parse_json(&body).map_err(|_| refused())
         } else {
@@ -189,14 +174,9 @@ impl Host {
         HostRefusal::read(head.status, Some(head), &body)
     }
 
-    /// Whether requests have a key, or a custom authentication header in its place.
+    /// Whether requests have a key, or custom headers, of which one may be in its place.
     fn has_key(&self) -> bool {
-        let (auth, _) = auth(self.model.protocol, "");
-        let is_auth = |name: &String| {
-            name.eq_ignore_ascii_case(auth) || name.eq_ignore_ascii_case("authorization")
-        };
-        let has_own = self.model.entry.headers.keys().any(is_auth);
-        has_own || matches!(self.key, Ok(Some(_)))
+        !self.model.entry.headers.is_empty() || matches!(self.key, Ok(Some(_)))
     }
 
     /// Classifies a refusal of a draft with these fields.
@@ -204,13 +184,13 @@ impl Host {
         let tools = draft.tools().into_iter();
         let sent = Sent {
             fields,
+            parts: draft.parts.take(),
             tools: tools.map(|tool| tool.name.to_string()).collect(),
             max_tokens: draft.max_tokens(),
             messages: draft.request.messages.len(),
             has_key: self.has_key(),
         };
-        let differs = |change: &Change| self.adapt(draft, change).is_some();
-        classify(refusal, &sent, &differs)
+        classify(refusal, &sent)
     }
 
     /// Returns the headers of a request; the user's headers override the defaults.
@@ -227,11 +207,9 @@ impl Host {
             let (name, value) = auth(self.model.protocol, key.get().doing("no API key")?.reveal());
             headers.insert(name.to_owned(), Secret::new(value));
         }
-        let own = &self.model.entry.headers;
-        headers.extend(
-            own.iter()
-                .map(|(name, value)| (name.to_ascii_lowercase(), value.clone())),
-        );
+        for (name, value) in &self.model.entry.headers {
+            headers.insert(name.to_ascii_lowercase(), value.clone());
+        }
         Ok(headers.into_iter().collect())
     }
 
@@ -266,9 +244,9 @@ impl Host {
     /// Makes one HTTP request.
     fn send(&self, draft: &Draft, sink: &dyn Sink) -> Result<Reply, HostFailure> {
         let trusted = self.client.trusts_system();
-        let (api, request) = (self.api(draft.facts), draft.request);
+        let (api, request) = (self.api(draft), draft.request);
         let begin = || {
-            let body = self.write_body(draft);
+            let body = (api.write)(draft);
             let text = Some(Body::json_text(body.text));
             let url = url(&self.model, api.chat);
             let begun = self.begin(url, text, self.patience(), request.cancel);
@@ -312,25 +290,25 @@ impl Host {
     fn adapt(&self, draft: &Draft, change: &Change) -> Option<HostFacts> {
         let mut changed = draft.facts.clone();
         changed.apply(change);
-        let adapted = Draft::new(self.model(), draft.request, &changed);
-        if let Change::Window(window) = change {
+        let left = Draft::new(self.model(), draft.request, &changed).max_tokens();
+        let is_shorter = left < draft.max_tokens();
+        let differs = match change {
+            Change::MaxTokens(_) | Change::Credit(_) => is_shorter,
             // A window that becomes known shortens the reply. If little of it is left, the conversation is too long.
-            if adapted.max_tokens() < ENOUGH_REPLY.min(window / 4) {
-                return None;
-            }
-        }
-        let [before, after] = [draft, &adapted]
-            .map(|draft| (self.api(draft.facts).chat, self.write_body(draft).text));
-        (before != after).then_some(changed)
+            Change::Window(window) => is_shorter && left >= ENOUGH_REPLY.min(window / 4),
+            _ => changed != *draft.facts,
+        };
+        differs.then_some(changed)
     }
 
     /// Stores changes that made the difference, and reports withheld tools to the user.
     fn learn(&self, changes: &[Change], sink: &dyn Sink) {
-        let lasting = || changes.iter().filter(|change| change.is_lasting());
+        let lasting = changes.iter().filter(|change| change.is_lasting());
+        let apply = |facts: &mut HostFacts| lasting.clone().for_each(|change| facts.apply(change));
         let [before, after] = {
             let mut facts = self.facts();
             let before = facts.words();
-            lasting().for_each(|change| facts.apply(change));
+            apply(&mut facts);
             [before, facts.words()]
         };
         if after == before {
@@ -338,7 +316,7 @@ impl Host {
         }
         for words in after.iter().filter(|words| !before.contains(words)) {
             let line = format!("{} {words} (learned from its refusal)", self.model().name);
-            let is_loss = words.ends_with(" tools") || words.starts_with("refuses the tool");
+            let is_loss = words.ends_with(" tools") || words.contains("the tool ");
             sink.event(if is_loss {
                 Event::Warning(line)
             } else {
@@ -346,15 +324,13 @@ impl Host {
             });
         }
         if let Some(home) = &self.home {
-            facts::keep(home, self.model(), |stored| {
-                lasting().for_each(|change| stored.apply(change));
-            });
+            facts::keep(home, self.model(), apply);
         }
     }
 
     /// Reports the user's new files that were left out.
     fn tell_left_out(&self, draft: &Draft, sink: &dyn Sink) {
-        let has_audio = self.api(draft.facts).has_audio;
+        let has_audio = self.api(draft).has_audio;
         let is_refused = |kind| draft.facts.refuses(kind) || kind == MediaKind::Audio && !has_audio;
         let is_reply = |message: &Message| matches!(message, Message::Assistant(_));
         let new = draft.request.messages.rsplit(is_reply).next();
@@ -362,25 +338,42 @@ impl Host {
         // The extracted text of a PDF replaces it.
         let mut left_out = new.filter(|media| is_refused(media.kind()) && media.text.is_empty());
         if let Some(media) = left_out.next() {
-            let what = match media.kind() {
-                MediaKind::Image => "images",
-                MediaKind::Pdf => "PDF files",
-                MediaKind::Audio => "recordings",
-            };
-            let name = &self.model().name;
-            sink.event(Event::Warning(format!(
-                "{name} does not support {what}; sent without them"
-            )));
+            let (name, lack) = (
+                &self.model().name,
+                facts::lack(facts::part_of(media.kind())),
+            );
+            sink.event(Event::Warning(format!("{name} {lack}; sent without")));
         }
     }
 }
 
-/// Address of an endpoint.
+/// Address of an endpoint for a base with or without a version and the endpoint for chats. A query in the base is preserved.
 fn url(model: &Model, endpoint: &str) -> String {
+    let base = model.base.trim();
+    let (base, query) = base.split_once('?').unwrap_or((base, ""));
+    let chats = [anthropic::API, openai::API, responses::API].map(|api| api.chat);
+    let mut base = chats.iter().fold(base.trim_end_matches('/'), |base, chat| {
+        base.trim_end_matches(chat)
+    });
+    let is_versioned = base.ends_with("/v1");
+    let (mut path, mut version) = (String::new(), String::new());
     match model.protocol {
-        Protocol::Anthropic => anthropic::api_url(&model.base, endpoint),
-        _ => openai::url(model, endpoint),
+        Protocol::Anthropic => (base, path) = (base.trim_end_matches("/v1"), "/v1".to_owned()),
+        // The base may be the resource, a deployment, or the newer API, whose body has the model's name.
+        Protocol::Azure if !is_versioned => {
+            version = format!("?api-version={AZURE_VERSION}");
+            if !base.contains("/deployments/") {
+                base = base.trim_end_matches("/openai");
+                path = format!("/openai/deployments/{}", model.id);
+            }
+        }
+        _ if base.matches('/').count() == 2 => "/v1".clone_into(&mut path),
+        _ => {}
     }
+    if !query.is_empty() {
+        version = format!("?{query}");
+    }
+    format!("{base}{path}{endpoint}{version}")
 }
 
 /// Header with the key.
@@ -414,15 +407,15 @@ impl Provider for Host {
     fn preview(&self, request: &Request) -> Value {
         let facts = self.facts().clone();
         let draft = Draft::new(self.model(), request, &facts);
-        parse_json(self.write_body(&draft).text).unwrap_or_default()
+        let body = (self.api(&draft).write)(&draft);
+        parse_json(body.text).unwrap_or_default()
     }
 
     /// Sends the request again with each change that a refusal asks for. Discards changes that did not help, except limits that
     /// the host states.
     fn chat(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, ProviderError> {
         if self.model().id.is_empty() {
-            let found = self.find_default("", request.cancel)?;
-            drop(self.found.set(found));
+            self.find_default(&self.found, request.cancel)?;
         }
         // Only changes that help are shared with other turns.
         let (mut facts, mut changes) = (self.facts().clone(), Vec::new());
@@ -454,12 +447,19 @@ impl Provider for Host {
                 changes.retain(|change| matches!(change, Change::Window(_)));
                 self.learn(&changes, sink);
             }
-            let is_gone = matches!(error, ProviderError::NotFound(_));
-            if is_gone && self.replaces_default(request.cancel, sink) && tries.change() {
-                (facts, changes) = (self.facts().clone(), Vec::new());
-                continue;
+            let is_gone = matches!(error, ProviderError::NotFound(_)) && self.model.is_default;
+            if !is_gone || self.replacement.get().is_some() || !tries.change() {
+                return Err(error);
             }
-            return Err(error);
+            let retired = &self.model().name;
+            let Ok(model) = self.find_default(&self.replacement, request.cancel) else {
+                return Err(error);
+            };
+            sink.event(Event::Warning(format!(
+                "{retired} is no longer available; using {} instead",
+                model.name
+            )));
+            (facts, changes) = (HostFacts::default(), Vec::new());
         }
     }
 }

@@ -11,20 +11,14 @@ use super::body::{BodyWriter, Draft, Extra, LongText, Step, data_url, file_name,
 use super::host::HostApi;
 use super::reply::{ECHOED, REASONING_FIELD, ReadError, ReplyBuilder};
 use super::values::{SIGNATURE, SIGNED, count, list, read_call, string, text_of};
-use crate::config::Model;
-use crate::config::vendors::Protocol;
 use crate::message::{Media, MediaKind, Reply, ToolCall, ToolResult};
 
-/// Endpoint for chats, relative to the base.
-const CHAT: &str = "/chat/completions";
 pub(super) const API: HostApi = HostApi {
-    chat: CHAT,
+    chat: "/chat/completions",
     has_audio: true,
     write,
     read,
 };
-/// Version of Azure's API with this format.
-const AZURE_VERSION: &str = "2024-10-21";
 
 #[derive(Serialize)]
 #[serde(tag = "type", content = "function", rename_all = "lowercase")]
@@ -47,69 +41,14 @@ fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     }
     body.optional_field("temperature", draft.temperature());
     body.optional_field("stop", draft.request.sampling.stop.as_ref());
-    let effort = &draft.model.entry.reasoning_effort;
-    if !effort.is_empty() {
-        body.field("reasoning_effort", effort);
-    }
+    body.optional_field("reasoning_effort", draft.effort());
     body.field("messages", turns(draft));
-    let tools = draft.tools().into_iter().map(|tool| Tool::Function {
+    body.tools(draft, |tool| Tool::Function {
         name: &tool.name,
         description: &tool.description,
         parameters: raw(&tool.schema),
     });
-    let tools: Vec<Tool> = tools.collect();
-    // Some hosts reject an empty list.
-    if !tools.is_empty() {
-        body.field("tools", &tools);
-        body.optional_field("tool_choice", draft.tool_choice());
-    }
     body.finish()
-}
-
-/// Address of an endpoint for a model.
-pub(super) fn url(model: &Model, endpoint: &str) -> String {
-    match model.protocol {
-        Protocol::Azure => azure_url(&model.base, &model.id, endpoint),
-        _ => api_url(&model.base, endpoint),
-    }
-}
-
-/// Address of an endpoint for a base with `/chat/completions`, with a version, or with neither.
-fn api_url(base: &str, endpoint: &str) -> String {
-    let base = base.trim().trim_end_matches('/');
-    let base = base.trim_end_matches(CHAT).trim_end_matches("/responses");
-    let path = base
-        .split_once("://")
-        .map_or(base, |(_, rest)| rest)
-        .split_once('/')
-        .map_or("", |(_, path)| path);
-    if path.is_empty() {
-        format!("{base}/v1{endpoint}")
-    } else {
-        format!("{base}{endpoint}")
-    }
-}
-
-/// Address of an Azure deployment. The base may be the resource, a deployment, or the newer API, whose body has the model's
-/// name. A query in the base (`?api-version=...`) is preserved.
-fn azure_url(base: &str, deployment: &str, endpoint: &str) -> String {
-    let (base, query) = base.trim().split_once('?').unwrap_or((base.trim(), ""));
-    let base = base
-        .trim_end_matches('/')
-        .trim_end_matches(CHAT)
-        .trim_end_matches("/openai");
-    let is_whole = base.ends_with("/v1") || base.contains("/deployments/");
-    let path = if is_whole {
-        String::new()
-    } else {
-        format!("/openai/deployments/{deployment}")
-    };
-    let query = match query {
-        "" if base.ends_with("/v1") => String::new(),
-        "" => format!("?api-version={AZURE_VERSION}"),
-        query => format!("?{query}"),
-    };
-    format!("{base}{path}{endpoint}{query}")
 }
 
 /// A message in the API's format.
@@ -137,13 +76,12 @@ enum Content<'a> {
 /// by its result.
 fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
     let mut turns = Vec::new();
-    let system = draft.whole_system();
-    if !system.is_empty() {
+    if let Some(system) = draft.whole_system() {
         turns.push(Turn {
-            role: if draft.facts.lacks("system_role") {
-                "user"
-            } else {
+            role: if draft.sends("system_role") {
                 "system"
+            } else {
+                "user"
             },
             content: Some(plain(system)),
             ..Turn::default()
@@ -242,25 +180,19 @@ fn media_part(media: &Media) -> Value {
 }
 
 fn said<'a>(reply: &'a Reply, draft: &Draft<'a>) -> Turn<'a> {
-    let echoes = draft.echoes(reply);
     let calls = reply.calls.iter().enumerate();
-    let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, draft));
-    let mut extra = Extra::new();
-    if draft.facts.demands("reasoning") {
+    let calls = calls.map(|(n, call)| call_of(call, n == 0, reply, draft));
+    let details = ECHOED.map(|name| Some((name, Cow::Borrowed(draft.echo(reply, name)?))));
+    let mut extra: Extra = details.into_iter().flatten().collect();
+    // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
+    if !reply.calls.is_empty() {
+        let field = draft.echo(reply, REASONING_FIELD).and_then(Value::as_str);
+        extra.extend(field.map(|field| (field, Cow::Owned(reply.reasoning.as_str().into()))));
+    }
+    if !extra.contains_key("reasoning_content") && draft.adds("reasoning") {
         extra.insert("reasoning_content", Cow::Owned("".into()));
     }
-    if echoes {
-        let details = ECHOED.map(|name| Some((name, Cow::Borrowed(reply.extra.get(name)?))));
-        extra.extend(details.into_iter().flatten());
-        // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
-        match reply.extra.get(REASONING_FIELD).and_then(Value::as_str) {
-            Some(field) if !reply.calls.is_empty() => {
-                extra.insert(field, Cow::Owned(reply.reasoning.as_str().into()));
-            }
-            _ => {}
-        }
-    }
-    let is_null = reply.text.is_empty() && !draft.facts.lacks("null");
+    let is_null = reply.text.is_empty() && draft.sends("null");
     Turn {
         role: "assistant",
         content: (!is_null).then(|| plain(reply.text.as_str())),
@@ -270,19 +202,19 @@ fn said<'a>(reply: &'a Reply, draft: &Draft<'a>) -> Turn<'a> {
     }
 }
 
-fn call_of(call: &ToolCall, is_first: bool, echoes: bool, draft: &Draft) -> Value {
+fn call_of(call: &ToolCall, is_first: bool, reply: &Reply, draft: &Draft) -> Value {
     let function = json!({"name": call.name, "arguments": call.object()});
     let mut sent = json!({"id": draft.id(&call.id), "type": "function", "function": function});
     for (name, value) in &call.extra {
         match name.as_str() {
-            SIGNED if echoes => sent[SIGNED] = value.clone(),
-            SIGNATURE if echoes => sent["function"][SIGNATURE] = value.clone(),
+            SIGNED if draft.echoes(reply) => sent[SIGNED] = value.clone(),
+            SIGNATURE if draft.echoes(reply) => sent["function"][SIGNATURE] = value.clone(),
             _ => {}
         }
     }
     let is_signed = !sent[SIGNED].is_null() || !sent["function"][SIGNATURE].is_null();
     // Marks a call as another model's. Only the first call of a reply is signed.
-    if is_first && draft.facts.demands("signatures") && !is_signed {
+    if is_first && !is_signed && draft.adds("signatures") {
         sent[SIGNED] = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
     }
     sent
@@ -357,12 +289,11 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError
         read_message(message, into);
         // The legacy format of a call is the last field.
         let legacy = Some(&message["function_call"]).filter(|call| call.is_object());
-        for call in list(&message["tool_calls"]).iter().chain(legacy) {
-            if delta.is_object() {
-                into.call(count(&call["index"]), read_call(call));
-            } else if call.is_object() {
-                into.whole_call(read_call(call));
-            }
+        let calls = list(&message["tool_calls"]).iter().chain(legacy);
+        for (n, call) in calls.enumerate() {
+            // Each call of a whole message is a new one.
+            let whole = Some(n as u64).filter(|_| !delta.is_object());
+            into.call(whole.or_else(|| count(&call["index"])), read_call(call));
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ mod details;
 mod limits;
 mod wait;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use limits::MIN_WINDOW;
@@ -43,12 +44,27 @@ pub(super) struct HostRefusal {
 pub(super) struct Sent {
     /// Names of the top-level fields of the body.
     pub fields: Vec<String>,
+    /// Parts of the body, and parts that it lacks.
+    pub parts: BTreeSet<(&'static str, bool)>,
     /// Names of the tools, in their order.
     pub tools: Vec<String>,
     pub max_tokens: u64,
     /// Number of messages.
     pub messages: usize,
     pub has_key: bool,
+}
+
+impl Sent {
+    /// Whether a request with this change would differ.
+    fn differs_by(&self, change: &Change) -> bool {
+        match change {
+            Change::Without(part) => {
+                self.fields.contains(part) || self.parts.contains(&(part.as_str(), true))
+            }
+            Change::With(part) => self.parts.contains(&(part.as_str(), false)),
+            _ => true,
+        }
+    }
 }
 
 /// A change of the request that a refusal asks for.
@@ -138,7 +154,7 @@ impl HostRefusal {
 
     /// Returns all texts in lower case, joined.
     fn said(&self) -> String {
-        self.texts.join("; ").to_lowercase()
+        limits::without_separators(&self.texts.join("; ").to_lowercase())
     }
 
     /// Returns the message for the user.
@@ -169,13 +185,8 @@ fn is_match(pattern: &str, text: &str) -> bool {
     Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
 }
 
-/// Returns the error, and the change to try first. The first matching rule determines the error. `differs` tells whether the
-/// request would differ by a change.
-pub(super) fn classify(
-    refusal: &HostRefusal,
-    sent: &Sent,
-    differs: &dyn Fn(&Change) -> bool,
-) -> (ProviderError, Option<Change>) {
+/// Returns the error, and the first change by which the request would differ. The first matching rule determines the error.
+pub(super) fn classify(refusal: &HostRefusal, sent: &Sent) -> (ProviderError, Option<Change>) {
     let (status, said, message) = (refusal.status, refusal.said(), refusal.message());
     if let Some(refused) = account_error(refusal, &said, sent) {
         return refused;
@@ -191,7 +202,7 @@ pub(super) fn classify(
     let can_adapt = !refusal.is_page && !matches!(status, 408 | 409 | 425 | 429);
     let asked = |changes: fn(&HostRefusal, &str, &Sent) -> Vec<Change>| {
         let mut changes = changes(refusal, &said, sent).into_iter();
-        changes.find(|change| can_adapt && differs(change))
+        changes.find(|change| can_adapt && sent.differs_by(change))
     };
     if let Some(change) = asked(changes::of_value) {
         return (rejected(message), Some(change));

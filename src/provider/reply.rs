@@ -122,17 +122,9 @@ pub(crate) struct ReplyBuilder<'a> {
     has_news: bool,
     /// Part of the reply's text was shown.
     pub(super) has_shown: bool,
-    stage: Stage,
-}
-
-/// Progress of a reply.
-#[derive(Clone, Copy, PartialEq)]
-enum Stage {
-    Begun,
-    /// The host has sent a finish reason.
-    Finished,
-    /// The stream has ended.
-    Ended,
+    /// The host has sent a finish reason, or ended the stream.
+    pub(super) is_complete: bool,
+    pub(super) has_ended: bool,
 }
 
 impl<'a> ReplyBuilder<'a> {
@@ -149,7 +141,8 @@ impl<'a> ReplyBuilder<'a> {
             past_calls: offers.is_empty(),
             has_news: false,
             has_shown: false,
-            stage: Stage::Begun,
+            is_complete: false,
+            has_ended: false,
         }
     }
 
@@ -236,7 +229,7 @@ impl<'a> ReplyBuilder<'a> {
         if reason.is_empty() {
             return;
         }
-        self.stage = Stage::Finished;
+        self.is_complete = true;
         match stop_of(reason) {
             Stop::Done => {}
             Stop::Refused => {
@@ -256,17 +249,8 @@ impl<'a> ReplyBuilder<'a> {
     }
 
     /// Marks the end of the stream.
-    pub(crate) fn end(&mut self) {
-        self.stage = Stage::Ended;
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.stage == Stage::Ended
-    }
-
-    /// Whether the host has reported that the reply is complete.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.stage != Stage::Begun
+    pub(super) fn end(&mut self) {
+        (self.is_complete, self.has_ended) = (true, true);
     }
 
     /// Whether content has arrived since the last call.
@@ -290,13 +274,6 @@ impl<'a> ReplyBuilder<'a> {
                 join(have, piece);
             }
         }
-    }
-
-    /// Adds a whole call, which continues no other.
-    pub(super) fn whole_call(&mut self, call: ToolCall) {
-        self.has_news = true;
-        self.slots.push(None);
-        self.reply.calls.push(call);
     }
 
     /// Adds a call with this index, in place of an earlier version with its id.

@@ -24,8 +24,6 @@ pub(super) struct HostResponse<'a> {
     patience: (Duration, Duration),
     /// Time when content last arrived, or a piece of the request was sent.
     last_progress: Instant,
-    /// Whether the body is unreadable, and counts as empty.
-    is_packed: bool,
 }
 
 impl<'a> HostResponse<'a> {
@@ -35,21 +33,12 @@ impl<'a> HostResponse<'a> {
             exchange,
             patience,
             last_progress: Instant::now(),
-            is_packed: false,
         }
     }
 
     pub(super) fn head(&mut self) -> Result<Head, ProviderError> {
         let head = self.wait(Exchange::head)?;
         self.last_progress = self.exchange.uploaded_at;
-        // `identity` was asked for. The status of an error says enough.
-        let encoding = head.header("content-encoding").map_or("", str::trim);
-        self.is_packed = !matches!(encoding, "" | "identity");
-        if self.is_packed && head.is_success() {
-            let encoding = foreign_line(encoding, 40);
-            let packed = format!("{}: the answer is packed as {encoding}", self.host);
-            return Err(rejected(packed));
-        }
         Ok(head)
     }
 
@@ -79,9 +68,6 @@ impl<'a> HostResponse<'a> {
 
     /// Reads the next piece, adds its size to `read`, and fails if the sum exceeds `most`.
     fn piece(&mut self, read: &mut usize, most: usize) -> Result<Option<Vec<u8>>, ProviderError> {
-        if self.is_packed {
-            return Ok(None);
-        }
         let piece = self.wait(Exchange::body)?;
         *read += piece.as_ref().map_or(0, Vec::len);
         if *read > most {
@@ -128,7 +114,7 @@ impl<'a> HostResponse<'a> {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 // The end of the connection does not matter after a complete reply.
-                Err(ProviderError::Transient { .. }) if into.is_complete() => break,
+                Err(ProviderError::Transient { .. }) if into.is_complete => break,
                 // The user sees everything that arrived, including text that was withheld because it could have become a call.
                 Err(e @ ProviderError::Cancelled(_)) => {
                     drop(into.finish());
@@ -165,7 +151,7 @@ impl<'a> HostResponse<'a> {
             read_event(&data, read, into)?;
         }
         // A closed connection does not mean a complete reply.
-        if !into.is_complete() {
+        if !into.is_complete {
             return Err(transient("the answer broke off").into());
         }
         Ok(into.finish()?)
@@ -178,7 +164,7 @@ fn read_event(data: &str, read: Read, into: &mut ReplyBuilder) -> Result<bool, R
     if data == "[DONE]" {
         into.end();
     }
-    if data.is_empty() || into.has_ended() {
+    if data.is_empty() || into.has_ended {
         return Ok(false);
     }
     read(data, into)?;
@@ -191,7 +177,7 @@ fn read_whole(body: &[u8], read: Read, into: &mut ReplyBuilder) -> Result<(), Re
         return Err(ReadError::Refusal(text.into_owned()));
     }
     read(text.trim(), into)?;
-    if !into.take_news() && !into.is_complete() {
+    if !into.take_news() && !into.is_complete {
         let why = format!("no reply in the response: {}", foreign_line(&text, 100));
         return Err(transient(why).into());
     }

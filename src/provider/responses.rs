@@ -9,11 +9,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{BodyWriter, Draft, Step, data_url, file_name, raw};
+use super::body::{BodyWriter, Draft, Step, data_url, file_name, labelled, raw};
 use super::host::HostApi;
 use super::reply::{ReadError, ReplyBuilder, THOUGHT_ITEMS};
-use super::values::{count, list, string};
-use crate::message::{Media, MediaKind, Reply, ToolCall};
+use super::values::{count, list, read_call, string};
+use crate::message::{Media, MediaKind};
 
 pub(super) const API: HostApi = HostApi {
     chat: "/responses",
@@ -42,27 +42,17 @@ fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     body.field("store", false);
     body.optional_field("stream", draft.streams().then_some(true));
     body.optional_field("temperature", draft.temperature());
-    let effort = &draft.model.entry.reasoning_effort;
-    if !effort.is_empty() {
-        body.field("reasoning", json!({ "effort": effort }));
-    }
+    let effort = draft.effort().map(|effort| json!({ "effort": effort }));
+    body.optional_field("reasoning", effort);
     body.field("include", ["reasoning.encrypted_content"]);
-    let instructions = draft.whole_system();
-    if !instructions.is_empty() {
-        body.field("instructions", instructions);
-    }
+    body.optional_field("instructions", draft.whole_system());
     body.field("input", items(draft));
-    let tools = draft.tools().into_iter().map(|tool| Tool::Function {
+    body.tools(draft, |tool| Tool::Function {
         name: &tool.name,
         description: &tool.description,
         parameters: raw(&tool.schema),
         strict: false,
     });
-    let tools: Vec<Tool> = tools.collect();
-    if !tools.is_empty() {
-        body.field("tools", &tools);
-        body.optional_field("tool_choice", draft.tool_choice());
-    }
     body.finish()
 }
 
@@ -74,11 +64,19 @@ fn items(draft: &Draft) -> Vec<Value> {
         match step {
             Step::User(text, media) => {
                 let mut content = vec![input_text(&text)];
-                content.extend(media.into_iter().flat_map(media_parts));
+                content.extend(
+                    media
+                        .into_iter()
+                        .flat_map(|media| labelled(media, input_text, media_part(media))),
+                );
                 items.push(message("user", content));
             }
             Step::Reply(reply) => {
-                items.extend(thoughts_of(reply, draft));
+                // The API rejects thoughts that nothing follows.
+                if !reply.text.is_empty() || !reply.calls.is_empty() {
+                    let thoughts = draft.echo(reply, THOUGHT_ITEMS).and_then(Value::as_array);
+                    items.extend(thoughts.into_iter().flatten().cloned());
+                }
                 if !reply.text.is_empty() {
                     let text = json!({"type": "output_text", "text": reply.text});
                     items.push(message("assistant", vec![text]));
@@ -99,25 +97,8 @@ fn items(draft: &Draft) -> Vec<Value> {
     items
 }
 
-/// Returns the thoughts of a reply. The API rejects thoughts that nothing follows.
-fn thoughts_of(reply: &Reply, draft: &Draft) -> Vec<Value> {
-    let is_empty = reply.text.is_empty() && reply.calls.is_empty();
-    match reply.extra.get(THOUGHT_ITEMS) {
-        Some(Value::Array(thoughts)) if !is_empty && !reply.partial && draft.echoes(reply) => {
-            thoughts.clone()
-        }
-        _ => Vec::new(),
-    }
-}
-
 fn input_text(text: &str) -> Value {
     json!({"type": "input_text", "text": text})
-}
-
-/// Returns the line that names a file, followed by the file.
-fn media_parts(media: &Media) -> impl Iterator<Item = Value> {
-    let label = media.label().map(|label| input_text(&label));
-    label.into_iter().chain([media_part(media)])
 }
 
 fn media_part(media: &Media) -> Value {
@@ -144,9 +125,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError
             into.thought("", delta);
         }
         "response.function_call_arguments.delta" => {
-            let mut call = ToolCall::default();
-            delta.clone_into(&mut call.arguments);
-            into.call(index, call);
+            into.call(index, read_call(&json!({ "arguments": delta })));
         }
         "response.output_item.added" if item["type"] == "function_call" => {
             read_item(item, index, into);
@@ -173,15 +152,11 @@ fn read_item(item: &Value, index: Option<u64>, into: &mut ReplyBuilder) {
                 into.content(&part["text"]);
             }
         }
-        "function_call" => into.replace_call(
-            index,
-            ToolCall {
-                id: string(&item["call_id"]).to_owned(),
-                name: string(&item["name"]).to_owned(),
-                arguments: string(&item["arguments"]).to_owned(),
-                ..ToolCall::default()
-            },
-        ),
+        "function_call" => {
+            let mut call = read_call(item);
+            string(&item["call_id"]).clone_into(&mut call.id);
+            into.replace_call(index, call);
+        }
         "reasoning" if !string(&item["encrypted_content"]).is_empty() => {
             let mut thought = json!({"type": "reasoning"});
             for name in ["id", "summary", "encrypted_content"] {

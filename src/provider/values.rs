@@ -61,30 +61,25 @@ pub(super) fn picture_in(part: &Value) -> Option<Result<Media, String>> {
 
 /// Reads a call, or a delta of one. Name and arguments are in `function` or at the top; some hosts send `parameters`.
 pub(super) fn read_call(piece: &Value) -> ToolCall {
-    let present = |value: &&Value| !value.is_null();
     let function = &piece["function"];
-    let named = if function.is_object() {
-        function
-    } else {
-        piece
-    };
-    let arguments = [function, piece]
-        .into_iter()
-        .flat_map(|place| [&place["arguments"], &place["parameters"]])
-        .find(present);
-    let signed = [(SIGNED, piece), (SIGNATURE, function)];
-    let signed = signed.map(|(name, place)| (name, &place[name]));
+    let places = [function, piece];
+    let name = places.iter().find_map(|place| place["name"].as_str());
+    let arguments = places.iter();
+    let arguments = arguments.flat_map(|place| [&place["arguments"], &place["parameters"]]);
+    let signed = [(SIGNED, &piece[SIGNED]), (SIGNATURE, &function[SIGNATURE])];
     let signed = signed.into_iter().find(|(_, value)| !value.is_null());
-    let signed = signed.map(|(name, value)| (name.to_owned(), value.clone()));
     ToolCall {
         id: string(&piece["id"]).to_owned(),
-        name: string(&named["name"]).to_owned(),
-        arguments: match arguments {
+        name: name.unwrap_or_default().to_owned(),
+        arguments: match arguments.into_iter().find(|value| !value.is_null()) {
             None => String::new(),
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
         },
-        extra: signed.into_iter().collect(),
+        extra: signed
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.clone()))
+            .collect(),
     }
 }
 

@@ -17,8 +17,8 @@ impl Provider for ScriptedProvider {
     }
 }
 
-fn script(name: &'static str, turns: Vec<Answer>) -> Box<dyn Provider> {
-    Box::new(ScriptedProvider(name, Mutex::new(turns)))
+fn script(name: &'static str, turns: Vec<Answer>) -> ScriptedProvider {
+    ScriptedProvider(name, Mutex::new(turns))
 }
 
 fn good(text: &str) -> Reply {
@@ -57,12 +57,8 @@ fn ask(chain: &Chain, choice: &Choice) -> Result<String, ProviderError> {
     result.map(|reply| reply.text)
 }
 
-fn chain(models: Vec<Vec<Box<dyn Provider>>>) -> Chain {
-    let mut chain = Chain::default();
-    for keys in models {
-        chain.push(keys);
-    }
-    chain
+fn chain(models: Vec<Vec<ScriptedProvider>>) -> Chain {
+    models.into_iter().fold(Chain::default(), Chain::then_keys)
 }
 
 #[test]

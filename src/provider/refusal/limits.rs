@@ -1,6 +1,6 @@
 //! The limits that a refusal states: of the reply, and of the whole request.
 
-use regex_lite::Regex;
+use regex_lite::{Captures, Regex};
 
 use super::{HostRefusal, Sent, is_match, says};
 
@@ -21,10 +21,10 @@ const REQUEST: &str =
 /// A limit after a word for it.
 const STATED: &str = concat!(
     r"(context length|window|size|limit|maximum|max|allowed|only|less than|larger than|",
-    r"model with|at most|<=|>|\[1,|n_ctx)[^0-9.;]{0,60}?(?<limit>[0-9][0-9,_]*)"
+    r"model with|at most|<=|>|\[1,|n_ctx)([^0-9.;]{0,60}?[^\w.;-])??(?<limit>[0-9]+)(\.?[^\w.-]|\.?$)"
 );
 /// The excess of a request.
-const BY: &str = r"\bby (about )?[0-9][0-9,_]*";
+const BY: &str = r"\bby (about )?[0-9]+";
 /// Minimum plausible limit; a smaller one is never learned.
 const MIN_LIMIT: u64 = 256;
 /// Minimum window that holds a question.
@@ -109,38 +109,25 @@ fn stated_limit(sentence: &str) -> Option<u64> {
     } else {
         MIN_PLAIN_LIMIT
     };
-    let limits = pattern.captures_iter(&sentence).filter_map(|found| {
-        let limit = found.name("limit")?;
-        plain_number(&sentence, limit.start(), limit.end())
-    });
+    let limits = pattern.captures_iter(&sentence);
+    let limits = limits.filter_map(|found| found["limit"].parse().ok());
     limits.min().filter(|limit| *limit >= least)
 }
 
-/// Parses the number at this position, unless it is a part of a name, a date or a decimal.
-fn plain_number(text: &str, start: usize, end: usize) -> Option<u64> {
-    let before = text[..start].chars().next_back();
-    let mut after = text[end..].chars();
-    let next = after.next();
-    let is_name = before.is_some_and(|c| c.is_alphanumeric() || "-_.".contains(c))
-        || next.is_some_and(|c| c.is_alphanumeric() || "-_".contains(c))
-        || next == Some('.') && after.next().is_some_and(|c| c.is_ascii_digit());
-    if is_name {
-        None
-    } else {
-        text[start..end].replace([',', '_'], "").parse().ok()
-    }
+/// Writes the numbers of a text without separators of thousands.
+pub(super) fn without_separators(text: &str) -> String {
+    let join = |found: &Captures| found[0].replace([',', '_'], "");
+    let number = Regex::new(r"\b[0-9]{1,3}([,_][0-9]{3})+\b");
+    number.map_or_else(
+        |_| text.to_owned(),
+        |number| number.replace_all(text, join).into_owned(),
+    )
 }
 
-/// Returns the separate integers of a text.
+/// Returns the separate integers of a text, which are no part of a name, a date or a decimal.
 fn numbers(text: &str) -> impl Iterator<Item = u64> {
-    let pattern = Regex::new(r"[0-9]{1,3}([,_][0-9]{3})+\b|[0-9]+").ok();
-    let found: Vec<(usize, usize)> = pattern.map_or_else(Vec::new, |pattern| {
-        let all = pattern.find_iter(text);
-        all.map(|found| (found.start(), found.end())).collect()
-    });
-    found
-        .into_iter()
-        .filter_map(|(start, end)| plain_number(text, start, end))
+    let words = text.split(|c: char| !c.is_alphanumeric() && !"-_.".contains(c));
+    words.filter_map(|word| word.trim_matches('.').parse().ok())
 }
 
 pub(super) fn number_after(word: &str, text: &str) -> Option<u64> {

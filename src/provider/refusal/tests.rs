@@ -4,18 +4,23 @@ use serde_json::json;
 
 use super::*;
 
-/// Classifies a refusal of a request with these fields, all parts, and three tools, that differs by each change.
+/// Classifies a refusal of a request with these fields and three tools, that differs by each change.
 fn refused(status: u16, body: &str) -> (ProviderError, Option<Change>) {
     let fields = "model messages max_tokens temperature stream stream_options tools prompt_cache_key \
         reasoning_effort max_completion_tokens";
+    let parts = "images files audio system_role null reasoning adaptive signatures responses";
+    let parts = parts.split(' ').chain([STALE_REASONING]);
     let sent = Sent {
+        parts: parts
+            .flat_map(|part| [(part, true), (part, false)])
+            .collect(),
         fields: fields.split(' ').map(str::to_owned).collect(),
         tools: ["exec", "read_file", "s__a"].map(str::to_owned).to_vec(),
         max_tokens: 8192,
         messages: 2,
         has_key: true,
     };
-    classify(&HostRefusal::read(status, None, body), &sent, &|_| true)
+    classify(&HostRefusal::read(status, None, body), &sent)
 }
 
 fn error(message: &str) -> String {

@@ -69,20 +69,6 @@ fn a_body_that_breaks_off_is_no_answer() {
 }
 
 #[test]
-fn a_packed_error_keeps_its_status() {
-    let once = json!({ "agents": { "defaults": { "max_retries": 0 } } });
-    for (status, code, says) in [(503, 5, "503"), (401, 4, "401"), (200, 1, "packed as gzip")] {
-        let head = format!(
-            "HTTP/1.1 {status} No\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n\x1f"
-        );
-        let address = server(move |stream| answering(&stream, head.as_bytes()));
-        let (_, run) = asked_at(&format!("http://{address}/v1"), &once);
-        run.exits(code).says(says);
-        assert!(!run.stderr.contains('\x1f'), "{}", run.stderr);
-    }
-}
-
-#[test]
 fn silence_is_noticed_whatever_is_sent() {
     for (tries, config) in [
         (3, quick()),
