@@ -69,15 +69,6 @@ impl Client {
         } else {
             "GET"
         };
-        self.begin(method, request, cancel)
-    }
-
-    /// Starts a DELETE.
-    pub(crate) fn delete(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
-        self.begin("DELETE", request, cancel)
-    }
-
-    fn begin(&self, method: &'static str, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
         let kept = sync::lock(&self.idle).pop();
         let agent = match kept {
             Some(agent) => agent,

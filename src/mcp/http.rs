@@ -17,7 +17,7 @@ use crate::sse::Decoder;
 use crate::sync;
 use crate::text::to_single_line;
 
-/// Time limit for a reply to a server's request, and for the end of a session.
+/// Time limit for a reply to a server's request.
 const REPLY: Duration = Duration::from_secs(2);
 /// Fields of `_meta` in a stateless request (<https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta>).
 const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -64,7 +64,7 @@ impl Http {
         sync::lock(&self.session)
     }
 
-    fn outgoing(&self, message: Option<&Value>) -> Outgoing {
+    fn outgoing(&self, message: &Value) -> Outgoing {
         let mut all = self.remote.headers.clone();
         let mut add = |name: &str, value: &str| all.push((name.to_owned(), Secret::new(value)));
         add("accept", "application/json, text/event-stream");
@@ -75,9 +75,8 @@ impl Http {
         if let Some(revision) = &session.revision {
             add("mcp-protocol-version", revision);
         }
-        let is_stateless = session.revision.as_deref() == Some(STATELESS_REVISION);
-        let mut body = message.cloned();
-        if let (Some(message), true) = (&mut body, is_stateless) {
+        let mut message = message.clone();
+        if session.revision.as_deref() == Some(STATELESS_REVISION) {
             add("mcp-method", message["method"].as_str().unwrap_or_default());
             if let Some(name) = message["params"]["name"].as_str() {
                 add("mcp-name", name);
@@ -90,7 +89,7 @@ impl Http {
         Outgoing {
             url: self.remote.url.clone(),
             headers: all,
-            body: body.as_ref().map(Body::json),
+            body: Some(Body::json(&message)),
         }
     }
 
@@ -101,7 +100,7 @@ impl Http {
         until: Instant,
         cancel: &Cancel,
     ) -> Result<(Exchange, Head), Failure> {
-        let mut exchange = self.client.send(self.outgoing(Some(message)), cancel)?;
+        let mut exchange = self.client.send(self.outgoing(message), cancel)?;
         let head = exchange.head(left(until))?;
         match head.header("mcp-session-id") {
             Some(id) if head.is_success() => self.session().id = Some(id.to_owned()),
@@ -206,18 +205,5 @@ impl Transport for Http {
     fn set_revision(&self, revision: &str) -> bool {
         self.session().revision = Some(revision.to_owned());
         true
-    }
-}
-
-impl Drop for Http {
-    fn drop(&mut self) {
-        if self.session().id.is_none() {
-            return;
-        }
-        // A server may refuse to end sessions, which has no effect.
-        let request = self.outgoing(None);
-        if let Ok(mut exchange) = self.client.delete(request, &Cancel::default()) {
-            drop(exchange.head(REPLY));
-        }
     }
 }
