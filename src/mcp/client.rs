@@ -10,6 +10,7 @@ use super::list::RemoteTool;
 use super::{Definition, START};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind};
+use crate::http::left;
 use crate::redact::Redactor;
 use crate::text::to_single_line;
 
@@ -29,10 +30,10 @@ const ABANDON: Duration = Duration::from_millis(100);
 /// Transports messages to a server and back.
 pub(super) trait Transport: Send + Sync {
     /// Sends a request, and waits for the message with its id.
-    fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value, Failure>;
+    fn request(&self, request: &Value, cancel: &Cancel) -> Result<Value, Failure>;
 
-    /// Sends a message without a response, within this time.
-    fn notify(&self, message: &Value, within: Duration);
+    /// Sends a message without a response.
+    fn notify(&self, message: &Value, cancel: &Cancel);
 
     /// Speaks this revision from now on. Returns whether the transport can.
     fn set_revision(&self, revision: &str) -> bool {
@@ -59,8 +60,8 @@ pub(super) enum Failure {
     Status(u16),
     /// The server has lost the session, and did not run the request.
     NoSession,
-    /// No response within this time, but maybe text that is not a message.
-    Silent(Duration, String),
+    /// No response in time, but maybe text that is not a message.
+    Silent(String),
     /// The connection failed, the message was invalid, or the turn ended.
     Other(Error),
 }
@@ -77,9 +78,9 @@ impl Failure {
                 Error::failed(format!("call refused: {}", of.redactor.foreign(&text, 2_000)))
             }
             Self::NoSession => Error::failed("the session was lost: call again"),
-            Self::Silent(time, said) => {
+            Self::Silent(said) => {
                 let last = if said.is_empty() { "" } else { "; last output:\n" };
-                Error::failed(format!("no answer within {} s{last}{said}", time.as_secs()))
+                Error::failed(format!("no answer in time{last}{said}"))
             }
             Self::Status(status @ (401 | 403)) => Error::failed(format!(
                 "access refused (status {status}); signing in by OAuth is not supported"
@@ -105,55 +106,6 @@ impl<E: Into<Error>> From<E> for Failure {
     fn from(e: E) -> Self {
         Self::Other(e.into())
     }
-}
-
-/// Time limits of a request, and the state of waiting for its response.
-pub(super) struct Wait<'a> {
-    pub id: u64,
-    pub cancel: &'a Cancel,
-    pub until: Instant,
-    /// Time limit without a response or a report of progress.
-    pub silence: Duration,
-    /// End of the wait for a server that reports progress.
-    pub ends: Instant,
-}
-
-impl<'a> Wait<'a> {
-    pub(super) fn within(time: Duration, cancel: &'a Cancel) -> Self {
-        let until = Instant::now() + time;
-        Self {
-            id: 0,
-            cancel,
-            until,
-            silence: time,
-            ends: until,
-        }
-    }
-
-    pub(super) fn left(&self) -> Duration {
-        let left = self.until.saturating_duration_since(Instant::now());
-        self.cancel.remaining(left)
-    }
-
-    /// Whether this message is the response to the request.
-    pub(super) fn is_answer(&self, message: &Value) -> bool {
-        message["method"].is_null() && message["id"] == self.id
-    }
-
-    /// Extends the wait if this message reports progress of the request.
-    pub(super) fn progressed(&mut self, message: &Value) {
-        if progress_token(message) == Some(self.id) {
-            self.until = (Instant::now() + self.silence).min(self.ends);
-        }
-    }
-}
-
-/// Returns the id of the request whose progress a message reports.
-pub(super) fn progress_token(message: &Value) -> Option<u64> {
-    if message["method"] != "notifications/progress" {
-        return None;
-    }
-    message["params"]["progressToken"].as_u64()
 }
 
 /// Handles a message that is not a response: notes a changed list, and returns the reply to a request of the server. Only pings
@@ -202,7 +154,7 @@ impl Connection {
         if !connection.transport.set_revision(STATELESS_REVISION) {
             return Err(refusal);
         }
-        let found = connection.request("server/discover", &json!({}), Wait::within(START, cancel));
+        let found = connection.request("server/discover", &json!({}), START, cancel);
         let revisions = found.map_err(|_| refusal)?["supportedVersions"].take();
         let mut known = revisions.as_array().into_iter().flatten();
         if known.any(|revision| revision == STATELESS_REVISION) {
@@ -215,14 +167,14 @@ impl Connection {
         let params = json!({
             "protocolVersion": HANDSHAKE_REVISIONS[0], "capabilities": {}, "clientInfo": client_info()
         });
-        let answer = self.request("initialize", &params, Wait::within(START, cancel))?;
+        let answer = self.request("initialize", &params, START, cancel)?;
         let revision = answer["protocolVersion"].as_str().unwrap_or_default();
         if !HANDSHAKE_REVISIONS.contains(&revision) {
             return Err(unknown_revision(&answer["protocolVersion"]));
         }
         self.transport.set_revision(revision);
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        self.transport.notify(&ready, START);
+        self.transport.notify(&ready, &cancel.with_timeout(START));
         Ok(())
     }
 
@@ -246,8 +198,7 @@ impl Connection {
         let mut params = json!({});
         let until = Instant::now() + within;
         for _ in 0..MAX_PAGES {
-            let wait = Wait::within(until.saturating_duration_since(Instant::now()), cancel);
-            let page = self.request("tools/list", &params, wait)?;
+            let page = self.request("tools/list", &params, left(until), cancel)?;
             let Some(found) = page["tools"].as_array() else {
                 return Err(Failure::failed("its list of tools is not a list"));
             };
@@ -264,37 +215,40 @@ impl Connection {
         Ok(tools)
     }
 
+    /// Sends a request, and returns its result.
     pub(super) fn request(
         &self,
         method: &str,
         params: &Value,
-        mut wait: Wait,
+        within: Duration,
+        cancel: &Cancel,
     ) -> Result<Value, Failure> {
         let id = self.last_id.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        if method == "tools/call" {
-            request["params"]["_meta"] = json!({"progressToken": id});
-        }
-        wait.id = id;
-        let failure = match self.transport.request(&request, &mut wait) {
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        let wait = cancel.with_timeout(within);
+        let failure = match self.transport.request(&request, &wait) {
             Ok(answer) => return result(answer),
             Err(failure) => failure,
         };
-        let is_late = Instant::now() >= wait.until;
-        let reason = wait.cancel.reason();
-        if reason.is_some() || is_late {
-            let params = json!({"requestId": id, "reason": "nobody is waiting any more"});
-            let method = "notifications/cancelled";
-            let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
-            self.transport.notify(&message, ABANDON);
+        if wait.reason().is_none() {
+            return Err(failure);
         }
-        match reason {
+        let params = json!({"requestId": id, "reason": "nobody is waiting any more"});
+        let method = "notifications/cancelled";
+        let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        let abandon = Cancel::new(Some(ABANDON));
+        self.transport.notify(&message, &abandon);
+        match cancel.reason() {
             Some(CancelReason::Stopped) => Err(Error::new(Kind::Interrupted, "stopped").into()),
-            Some(CancelReason::Deadline) => Err(wait.cancel.timed_out().into()),
-            None if is_late => Err(Failure::Silent(wait.silence, self.transport.printed())),
-            None => Err(failure),
+            Some(CancelReason::Deadline) => Err(cancel.timed_out().into()),
+            None => Err(Failure::Silent(self.transport.printed())),
         }
     }
+}
+
+/// Whether a message is the response to this request.
+pub(super) fn is_answer(message: &Value, request: &Value) -> bool {
+    message["method"].is_null() && message["id"] == request["id"]
 }
 
 pub(super) fn client_info() -> Value {

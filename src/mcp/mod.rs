@@ -28,7 +28,7 @@ use crate::redact::Redactor;
 use crate::sync;
 use crate::text::{foreign_line, to_single_line};
 use crate::tries::back_off;
-use client::{Connection, Failure, Transport, Wait};
+use client::{Connection, Failure, Transport};
 use http::Http;
 pub(crate) use http::Remote;
 pub(crate) use launch::Program;
@@ -40,9 +40,8 @@ use stdio::Stdio;
 const START: Duration = Duration::from_secs(60);
 /// Time limit for listing the tools of a running server, for which a call waits.
 const REFRESH: Duration = Duration::from_secs(5);
-/// Time limits of a call without progress, and in total.
-const CALL_SILENCE: Duration = Duration::from_secs(60);
-const CALL_TOTAL: Duration = Duration::from_secs(600);
+/// Time limit of a call, and the longest one of a request.
+const CALL: Duration = Duration::from_secs(300);
 /// First pause before the gateway lists a remote server again. The pause doubles each time, up to [`RETRY_AFTER`].
 const RETRY: Duration = Duration::from_secs(2);
 /// Maximum number of starts of a program within [`PERIOD`].
@@ -299,11 +298,7 @@ impl Server {
         let name = &self.definition.name;
         let connection = self.connect(cancel, events)?;
         unchanged.map_or(Ok(()), |tool| self.check_unchanged(tool))?;
-        let wait = Wait {
-            ends: Instant::now() + CALL_TOTAL,
-            ..Wait::within(CALL_SILENCE, cancel)
-        };
-        match connection.request("tools/call", params, wait) {
+        match connection.request("tools/call", params, CALL, cancel) {
             Ok(result) if result["resultType"] == "input_required" => Err(Error::failed(format!(
                 "MCP server {name}: it asks for more input in the middle of the call, which is not supported"
             ))),
@@ -542,7 +537,6 @@ mod tests {
         let messages = parse(text).unwrap_or_default();
         for message in &messages {
             drop(client::reply_to(message, &AtomicBool::default()));
-            client::progress_token(message);
             RemoteTool::read(message, &Redactor::default());
         }
     }

@@ -165,7 +165,6 @@ boundary | `````/```/obey me/````/`````/
 strange_content | [hologram: cannot be shown]
 both | MCP server fake: call refused: and yet it failed
 deep | ```/You said grüße 你好/```/
-progress | ```/You said grüße 你好/```/
 swollen | MCP server fake: sent a message of more than 50000 values
 endless_pages | ```/You said grüße 你好/```/
 crash | MCP server fake: it ended
@@ -322,7 +321,7 @@ fn text_instead_of_messages_is_shown() {
         (ends, "it ended and said: usage: server [--stdio]"),
         (
             waits,
-            "no answer within 60 s; last output: listening on port 3000",
+            "no answer in time; last output: listening on port 3000",
         ),
     ] {
         let running = home.bantam().args(["agent", "-m", "hello"]).spawn();

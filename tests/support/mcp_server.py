@@ -32,7 +32,7 @@ def meet(identity, name):
     met.clear()
 
 
-def call(identity, arguments, token):
+def call(identity, arguments):
     text = {"content": [{"type": "text", "text": "You said " + arguments.get("text", "")}]}
     answer = {"jsonrpc": "2.0", "id": identity, "result": text}
     if mode == "crash":
@@ -65,10 +65,6 @@ def call(identity, arguments, token):
         answer = {"jsonrpc": "2.0", "id": identity, "error": 7}
     elif mode == "both":
         answer["error"] = {"code": -1, "message": "and yet it failed"}
-    elif mode == "progress":
-        for n in range(200):
-            params = {"progressToken": token, "progress": n, "total": 200, "message": "halfway\nthrough"}
-            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
     elif mode == "forks":
         # More than the sandbox allows, and no more than that.
         for n in range(400):
@@ -202,7 +198,7 @@ def main():
             if mode == "meeting":
                 meet(identity, message["params"]["name"])
                 continue
-            call(identity, message["params"].get("arguments") or {}, message["params"]["_meta"]["progressToken"])
+            call(identity, message["params"].get("arguments") or {})
     if mode == "deaf":
         time.sleep(600)
 
