@@ -8,7 +8,7 @@ use super::{http_settings, make_workspace};
 use crate::access::{Access, Grant, Resolved};
 use crate::child::Network;
 use crate::config::{Env, Loaded, McpServer, keys};
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Context, Error, Result};
 use crate::mcp::{
     Definition, Program, Remote, RemoteTool, Server, ServerKind, Servers, checksum, missing,
 };
@@ -44,17 +44,11 @@ pub(super) fn add_tools(
         return;
     }
     let mut left = loaded.config.tools.mcp_kb << 10;
-    for (server, listed) in servers.tools_of(enabled) {
-        notices.extend(listed.warning);
+    notices.extend(servers.list_unknown(&enabled));
+    for server in enabled {
         let name = &server.definition.name;
-        let offered = match listed.tools {
-            Ok(offered) => offered,
-            // The user interrupted the wait.
-            Err(e) if e.kind == Kind::Interrupted => continue,
-            Err(e) => {
-                notices.push(missing(name, &e));
-                continue;
-            }
+        let Some(offered) = server.definition.tools() else {
+            continue;
         };
         let mut chosen = choose(
             name,

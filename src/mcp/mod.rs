@@ -32,7 +32,6 @@ use client::{Connection, Failure, Transport};
 use http::Http;
 pub(crate) use http::Remote;
 pub(crate) use launch::Program;
-use list::RETRY_AFTER;
 pub(crate) use list::{RemoteTool, checksum, missing};
 use stdio::Stdio;
 
@@ -42,8 +41,9 @@ const START: Duration = Duration::from_secs(60);
 const REFRESH: Duration = Duration::from_secs(5);
 /// Time limit of a call, and the longest one of a request.
 const CALL: Duration = Duration::from_secs(300);
-/// First pause before the gateway lists a remote server again. The pause doubles each time, up to [`RETRY_AFTER`].
+/// First and longest pause before the gateway lists servers again. The pause doubles each time.
 const RETRY: Duration = Duration::from_secs(2);
+const MAX_RETRY: Duration = Duration::from_secs(600);
 /// Maximum number of starts of a program within [`PERIOD`].
 const MAX_STARTS: usize = 3;
 const PERIOD: Duration = Duration::from_secs(600);
@@ -99,12 +99,6 @@ struct State {
     told: Option<Instant>,
 }
 
-/// The tools of a server, and a warning about changes.
-pub(crate) struct Listed {
-    pub tools: Result<Vec<RemoteTool>>,
-    pub warning: Option<String>,
-}
-
 /// The gateway of the servers. It lists them until its end.
 pub(crate) struct Keeper {
     pub cancel: Cancel,
@@ -153,130 +147,98 @@ impl Servers {
         self.common.has_changed.swap(false, Ordering::SeqCst)
     }
 
-    /// Returns the tools of these servers from the stored lists. Waits for unknown ones, or leaves them out.
-    pub(crate) fn tools_of(&self, servers: Vec<Arc<Server>>) -> Vec<(Arc<Server>, Listed)> {
-        let mut known = Vec::new();
-        let mut unknown = Vec::new();
-        for server in servers {
-            match server.definition.known_tools() {
-                Some(tools) => {
-                    let warning = None;
-                    known.push((server, Listed { tools, warning }));
-                }
-                None => unknown.push(server),
-            }
-        }
+    /// Lists those of these servers whose tools are unknown, unless nobody waits for them. Returns notices for the user.
+    pub(crate) fn list_unknown(&self, servers: &[Arc<Server>]) -> Vec<String> {
         let cancel = sync::lock(&self.patience).clone();
-        if cancel.reason().is_none() {
-            let listed = list_all(&unknown, &cancel);
-            known.extend(unknown.into_iter().zip(listed));
+        if cancel.reason().is_some() {
+            return Vec::new();
         }
-        // Hosts cache requests with the same order of tools.
-        known.sort_by(|(a, _), (b, _)| a.definition.name.cmp(&b.definition.name));
-        known
+        list_all(&without_tools(servers), &cancel)
     }
 
-    /// Lists each server without tools in a thread, with retries, because a board may start before its network. Later turns
-    /// have the tools.
-    pub(crate) fn list_unknown(&self, keeper: Keeper) {
+    /// Lists servers without tools in a thread, with retries, because a board may start before its network. Later turns have
+    /// the tools.
+    pub(crate) fn keep_listing(&self, keeper: Keeper) {
+        let servers: Vec<_> = sync::lock(&self.by_name).values().cloned().collect();
+        let (cancel, log) = (keeper.cancel.clone(), keeper.log);
         drop(self.common.keeper.set(keeper));
-        for server in sync::lock(&self.by_name).values() {
-            let has_tools = matches!(server.definition.known_tools(), Some(Ok(_)));
-            let server = server.clone();
-            if !has_tools {
-                let thread = thread::Builder::new().name("mcp".to_owned());
-                // Without a thread, its tools are missing until the next start.
-                drop(thread.spawn(move || server.list_until_known()));
+        let list = move || {
+            let mut reported = Vec::new();
+            for failures in 0.. {
+                let unknown = without_tools(&servers);
+                if unknown.is_empty() {
+                    return;
+                }
+                let notices = list_all(&unknown, &cancel);
+                for text in notices.iter().filter(|text| !reported.contains(*text)) {
+                    log.write(Level::Warn, text);
+                }
+                reported = notices;
+                let pause = back_off(failures, RETRY, MAX_RETRY);
+                if cancel.sleep(pause).is_err() {
+                    return;
+                }
             }
-        }
+        };
+        // Without a thread, their tools are missing until the next start.
+        drop(thread::Builder::new().name("mcp".to_owned()).spawn(list));
     }
 }
 
-/// Lists servers in parallel, because each may take a minute.
-pub(crate) fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<Listed> {
+fn without_tools(servers: &[Arc<Server>]) -> Vec<Arc<Server>> {
+    let unknown = servers.iter();
+    let unknown = unknown.filter(|server| server.definition.tools().is_none());
+    unknown.cloned().collect()
+}
+
+/// Lists servers in parallel, because each may take a minute. Returns notices for the user.
+fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<String> {
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for server in servers {
             let thread = thread::Builder::new().name("mcp".to_owned());
             threads.push(thread.spawn_scoped(scope, move || server.list(cancel)));
         }
-        let mut lists = Vec::new();
+        let mut notices = Vec::new();
         for (server, thread) in servers.iter().zip(threads) {
             let listed = thread.ok().and_then(|thread| thread.join().ok());
             // If no thread can start, the servers are listed one by one.
-            lists.push(listed.unwrap_or_else(|| server.list(cancel)));
+            match listed.unwrap_or_else(|| server.list(cancel)) {
+                Ok(warning) => notices.extend(warning),
+                Err(e) if e.kind == Kind::Interrupted => {}
+                Err(e) => notices.push(missing(&server.definition.name, &e)),
+            }
         }
-        lists
+        notices
     })
 }
 
 impl Server {
-    /// Starts or connects to the server if necessary, lists its tools, and stores the list.
-    pub(crate) fn list(&self, cancel: &Cancel) -> Listed {
-        let tools = self.open(cancel).and_then(|connection| {
-            connection.take_outdated();
-            let found = connection.list_tools(&self.definition.redactor, START, cancel);
-            found.map_err(|failure| self.fail(&connection, failure))
-        });
+    /// Starts or connects to the server if necessary, lists its tools, and stores the list. Returns a warning about changes.
+    pub(crate) fn list(&self, cancel: &Cancel) -> Result<Option<String>> {
+        let connection = self.open(cancel)?;
+        connection.take_outdated();
+        let found = connection.list_tools(&self.definition.redactor, START, cancel);
         self.lock().is_mute = false;
-        // An interrupted wait is not an error of the server.
-        let is_interrupted = tools.is_err() && cancel.reason().is_some();
-        let warning = if is_interrupted {
-            None
-        } else {
-            self.store(&tools)
-        };
-        Listed { tools, warning }
+        self.store(found.map_err(|failure| self.fail(&connection, failure))?)
     }
 
-    fn list_until_known(&self) {
-        let Some(keeper) = self.common.keeper.get() else {
-            return;
-        };
-        // A program may be started three times within ten minutes.
-        let first = match self.definition.kind {
-            ServerKind::Program(_) => RETRY_AFTER,
-            ServerKind::Remote(_) => RETRY,
-        };
-        let mut reported = String::new();
-        for failures in 0.. {
-            let listed = self.list(&keeper.cancel);
-            if let Some(warning) = &listed.warning {
-                keeper.log.write(Level::Warn, warning);
-                self.tell_of_change(warning);
-            }
-            let Err(e) = listed.tools else {
-                return;
-            };
-            if e.message != reported && keeper.cancel.reason().is_none() {
-                let text = missing(&self.definition.name, &e);
-                keeper.log.write(Level::Warn, &text);
-                reported = e.message;
-            }
-            let pause = back_off(failures, first, RETRY_AFTER);
-            if keeper.cancel.sleep(pause).is_err() {
-                return;
-            }
+    /// Stores a list, and returns a warning about changes.
+    fn store(&self, tools: Vec<RemoteTool>) -> Result<Option<String>> {
+        let (has_changed, warning) = self.definition.store(tools)?;
+        let flag = &self.common.has_changed;
+        flag.fetch_or(has_changed, Ordering::SeqCst);
+        if let Some(text) = &warning {
+            self.tell_of_change(text);
         }
-    }
-
-    /// Stores a list or an error, and returns a warning about changes.
-    fn store(&self, found: &Result<Vec<RemoteTool>>) -> Option<String> {
-        match self.definition.store(found) {
-            Ok((has_changed, warning)) => {
-                let flag = &self.common.has_changed;
-                flag.fetch_or(has_changed, Ordering::SeqCst);
-                warning
-            }
-            Err(e) => Some(e.message),
-        }
+        Ok(warning)
     }
 
     /// # Errors
     /// Returns an error if the server no longer describes the tool as it was when the user could allow it.
     fn check_unchanged(&self, tool: &RemoteTool) -> Result<()> {
-        match self.definition.known_tools() {
-            Some(Ok(tools)) if !tools.contains(tool) => Err(Error::failed(
+        match self.definition.tools() {
+            Some(tools) if !tools.contains(tool) => Err(Error::failed(
                 "the tool has changed: it can be used from the next message on, if the user allows it again",
             )),
             _ => Ok(()),
@@ -333,10 +295,8 @@ impl Server {
         }
         match connection.list_tools(&self.definition.redactor, REFRESH, cancel) {
             Ok(tools) => {
-                if let Some(warning) = self.store(&Ok(tools)) {
-                    self.tell_of_change(&warning);
-                    events(Event::Warning(warning));
-                }
+                let warning = self.store(tools).unwrap_or_else(|e| Some(e.message));
+                warning.into_iter().map(Event::Warning).for_each(events);
             }
             Err(failure) => {
                 self.lock().is_mute = matches!(failure, Failure::Silent(..));
@@ -448,12 +408,10 @@ impl Server {
             starts.push(Instant::now());
             return Ok(());
         }
-        let left = PERIOD.saturating_sub(starts[0].elapsed());
         Err(Error::failed(format!(
-            "MCP server {}: it was started {MAX_STARTS} times within {} minutes, and is tried again in {} min; the last time: {}",
+            "MCP server {}: it was started {MAX_STARTS} times within {} minutes; the last time: {}",
             self.definition.name,
             PERIOD.as_secs() / 60,
-            left.as_secs() / 60 + 1,
             self.lock().last_error
         )))
     }

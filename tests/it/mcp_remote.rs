@@ -174,19 +174,6 @@ fn a_call_without_a_usable_answer_fails_alone() {
     assert_eq!(count(&server, "tools/call"), 5);
 }
 
-#[test]
-fn a_server_that_did_not_answer_is_not_asked_by_the_next_question() {
-    let down = Model::answering(|_, _| Reply::error(500, "down"));
-    let model = Model::answering(|_, _| Reply::text("Hello."));
-    let home = home_of(&model, &[("far", &down)], &json!({}));
-    home.agent(["-m", "hi"]).exits(0).says("far are missing");
-    let asked = down.requests().len();
-    home.agent(["-m", "hi"]).exits(0).says("far are missing");
-    assert_eq!(down.requests().len(), asked);
-    home.run(["mcp", "test", "far"]);
-    assert!(down.requests().len() > asked);
-}
-
 #[track_caller]
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -454,7 +441,7 @@ fn a_list_of_servers_shows_no_key_of_an_address() {
     assert!(!run.stdout.contains("hush"), "{}", run.stdout);
 }
 
-/// In the error that replaces its tools, and in a list of servers.
+/// In the notice that its tools are missing, and in a list of servers.
 #[test]
 fn keys_in_server_errors_are_redacted() {
     let keys = ["header-key-0123", "query-key-0123", "password-0123456"];
