@@ -47,7 +47,7 @@ pub(super) fn add_tools(
     notices.extend(servers.list_unknown(&enabled));
     for server in enabled {
         let name = &server.definition.name;
-        let Some(offered) = server.definition.tools() else {
+        let Some(offered) = server.tools() else {
             continue;
         };
         let mut chosen = choose(

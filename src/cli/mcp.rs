@@ -24,7 +24,7 @@ fn list_server(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Vec<Rem
     let server = app::mcp::server(&Servers::default(), loaded, name, entry)?;
     let warning = server.list(&Cancel::new(None))?;
     warning.iter().for_each(|warning| notice(warning));
-    Ok(server.definition.tools().unwrap_or_default())
+    Ok(server.tools().unwrap_or_default())
 }
 
 /// Starts a server unless it is disabled, and returns how it answers.

@@ -132,6 +132,10 @@ pub(super) struct Connection {
     last_id: AtomicU64,
     /// Whether the server may have other tools than its stored list: at its start, and after it announced a change.
     is_outdated: Arc<AtomicBool>,
+    /// Whether the server has left a call waiting for its tool list. Calls do not wait again.
+    pub is_mute: AtomicBool,
+    /// Whether the server has lost the session, or does not answer.
+    pub is_lost: AtomicBool,
 }
 
 impl Connection {
@@ -145,6 +149,8 @@ impl Connection {
             transport,
             last_id: AtomicU64::new(0),
             is_outdated,
+            is_mute: AtomicBool::default(),
+            is_lost: AtomicBool::default(),
         };
         // The answer of a stateless server to `initialize` is unspecified, except that it is a JSON-RPC error or status 400.
         let refusal = match connection.initialize(cancel) {
@@ -179,12 +185,12 @@ impl Connection {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.transport.is_open()
+        self.transport.is_open() && !self.is_lost.load(Ordering::SeqCst)
     }
 
-    /// Whether the tools have to be listed. Returns true once for each reason.
-    pub(super) fn take_outdated(&self) -> bool {
-        self.is_outdated.swap(false, Ordering::SeqCst)
+    /// Whether a call has to list the tools.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.is_outdated.load(Ordering::SeqCst) && !self.is_mute.load(Ordering::SeqCst)
     }
 
     /// Lists all tools, page by page.
@@ -194,6 +200,7 @@ impl Connection {
         within: Duration,
         cancel: &Cancel,
     ) -> Result<Vec<RemoteTool>, Failure> {
+        self.is_outdated.store(false, Ordering::SeqCst);
         let mut tools = Vec::new();
         let mut params = json!({});
         let until = Instant::now() + within;

@@ -1,9 +1,11 @@
 //! Tool lists of servers: parsing with limits, and the copy on disk.
 
+use std::sync::atomic::Ordering;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Definition, brief};
+use super::{Server, brief};
 use crate::config::McpServer;
 use crate::error::{Context, Error, Result};
 use crate::json::from_json;
@@ -69,35 +71,36 @@ impl RemoteTool {
 }
 
 /// Contents of `state/mcp/NAME.json`.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Default, PartialEq, Serialize, Deserialize)]
 struct StoredList {
     /// See [`checksum`].
     entry: String,
     tools: Vec<RemoteTool>,
 }
 
-impl Definition {
+impl Server {
     /// Returns the stored tools, unless the entry has changed.
     pub(crate) fn tools(&self) -> Option<Vec<RemoteTool>> {
         let stored = self.stored()?;
-        (stored.entry == self.checksum).then_some(stored.tools)
+        (stored.entry == self.definition.checksum).then_some(stored.tools)
     }
 
-    /// Stores a list. Returns whether it differs from the stored one, and a warning with new and changed tools, because a server
-    /// can change the description of a tool that its user trusts.
-    pub(super) fn store(&self, tools: Vec<RemoteTool>) -> Result<(bool, Option<String>)> {
+    /// Stores a list if it is new. Returns a warning with new and changed tools, because a server can change the description of
+    /// a tool that its user trusts.
+    pub(super) fn store(&self, tools: Vec<RemoteTool>) -> Result<Option<String>> {
         let before = self.stored().unwrap_or_default();
-        let list = StoredList {
-            entry: self.checksum.clone(),
-            tools,
-        };
-        if before.entry == list.entry && before.tools == list.tools {
-            return Ok((false, None));
+        let entry = self.definition.checksum.clone();
+        let list = StoredList { entry, tools };
+        if before == list {
+            return Ok(None);
         }
         let text = serde_json::to_vec(&list).unwrap_or_default();
-        let stored = storage::replace(&self.list, &text, Durability::Later);
+        let stored = storage::replace(&self.definition.list, &text, Durability::Later);
         stored.doing("storing the list of tools")?;
-        Ok((true, self.changes(&before.tools, &list.tools)))
+        self.common.has_changed.store(true, Ordering::SeqCst);
+        let warning = self.changes(&before.tools, &list.tools);
+        warning.iter().for_each(|text| self.tell_owner(text));
+        Ok(warning)
     }
 
     /// Names new and changed tools in one line; `None` without an earlier list.
@@ -107,14 +110,15 @@ impl Definition {
         if before.is_empty() || names.is_empty() {
             return None;
         }
-        let (server, names) = (&self.name, foreign_line(&names.join(", "), MAX_LINE));
+        let names = foreign_line(&names.join(", "), MAX_LINE);
+        let server = &self.definition.name;
         Some(format!(
             "MCP server {server} has new or changed tools: {names}; see bantam mcp test {server}"
         ))
     }
 
     fn stored(&self) -> Option<StoredList> {
-        from_json(&fs_err::read(&self.list).ok()?).ok()
+        from_json(&fs_err::read(&self.definition.list).ok()?).ok()
     }
 }
 
@@ -157,19 +161,20 @@ fn with_hint(e: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Remote, ServerKind};
+    use super::super::{Definition, Remote, ServerKind, Servers};
     use super::*;
     use crate::http::Settings;
     use crate::test_dir::TestDir;
+    use std::sync::Arc;
 
     fn tools(tools: &[Value]) -> Vec<RemoteTool> {
         let read = |tool| RemoteTool::read(tool, &Redactor::default());
         tools.iter().filter_map(read).collect()
     }
 
-    fn definition(dir: &TestDir) -> Definition {
+    fn server(dir: &TestDir) -> Arc<Server> {
         let settings = Settings::default();
-        Definition {
+        Servers::default().get(Definition {
             name: "fake".to_owned(),
             checksum: "1".to_owned(),
             kind: ServerKind::Remote(Box::new(Remote {
@@ -179,15 +184,15 @@ mod tests {
             })),
             list: dir.join("mcp/fake.json"),
             redactor: Redactor::default(),
-        }
+        })
     }
 
     #[test]
     fn tool_changes_are_named_without_server_text() {
         let dir = TestDir::new();
-        let server = definition(&dir);
+        let server = server(&dir);
         let tool = |name: &str, about: &str| json!({"name": name, "description": about});
-        let warned = |found: &[Value]| server.store(tools(found)).unwrap().1;
+        let warned = |found: &[Value]| server.store(tools(found)).unwrap();
         let link = "ALERT: sign in at http://evil.example/x";
         let first = warned(&[tool("say", "Says it."), tool(link, "")]);
         assert_eq!(first, None);

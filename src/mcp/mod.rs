@@ -13,7 +13,7 @@ mod stdio;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -80,23 +80,17 @@ pub(crate) struct Definition {
 pub(crate) struct Server {
     pub definition: Definition,
     common: Arc<Common>,
-    /// Times of the program's starts within [`PERIOD`]; locked during a start.
-    starts: Mutex<Vec<Instant>>,
-    /// Never locked while the server is waited for.
-    state: Mutex<State>,
+    /// Locked during a start.
+    run: Mutex<Run>,
+    /// Time of the last notification to the owner about changed tools.
+    told: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
-struct State {
+struct Run {
     connection: Option<Arc<Connection>>,
-    /// Reason for the end or the failure of the last connection.
-    last_error: String,
-    /// Whether the user knows that the server does not start.
-    is_down: bool,
-    /// Whether it left a call waiting for its tool list. Calls do not wait again.
-    is_mute: bool,
-    /// Time of the last notification to the owner about changed tools.
-    told: Option<Instant>,
+    /// Times of the program's starts within [`PERIOD`].
+    starts: Vec<Instant>,
 }
 
 /// The gateway of the servers. It lists them until its end.
@@ -114,13 +108,13 @@ struct Common {
     keeper: OnceLock<Keeper>,
 }
 
-/// The servers of a process, by name. Clones share them.
-#[derive(Clone, Default)]
+/// The servers of a process, by name.
+#[derive(Default)]
 pub(crate) struct Servers {
-    by_name: Arc<Mutex<BTreeMap<String, Arc<Server>>>>,
+    by_name: Mutex<BTreeMap<String, Arc<Server>>>,
     common: Arc<Common>,
     /// Ends the wait for unknown tools; stopped if nobody waits for them.
-    pub patience: Arc<Mutex<Cancel>>,
+    pub patience: Mutex<Cancel>,
 }
 
 impl Servers {
@@ -133,8 +127,8 @@ impl Servers {
                 let server = Arc::new(Server {
                     definition,
                     common: self.common.clone(),
-                    starts: Mutex::default(),
-                    state: Mutex::default(),
+                    run: Mutex::default(),
+                    told: Mutex::default(),
                 });
                 servers.insert(server.definition.name.clone(), server.clone());
                 server
@@ -186,8 +180,7 @@ impl Servers {
 }
 
 fn without_tools(servers: &[Arc<Server>]) -> Vec<Arc<Server>> {
-    let unknown = servers.iter();
-    let unknown = unknown.filter(|server| server.definition.tools().is_none());
+    let unknown = servers.iter().filter(|server| server.tools().is_none());
     unknown.cloned().collect()
 }
 
@@ -217,32 +210,8 @@ impl Server {
     /// Starts or connects to the server if necessary, lists its tools, and stores the list. Returns a warning about changes.
     pub(crate) fn list(&self, cancel: &Cancel) -> Result<Option<String>> {
         let connection = self.open(cancel)?;
-        connection.take_outdated();
         let found = connection.list_tools(&self.definition.redactor, START, cancel);
-        self.lock().is_mute = false;
         self.store(found.map_err(|failure| self.fail(&connection, failure))?)
-    }
-
-    /// Stores a list, and returns a warning about changes.
-    fn store(&self, tools: Vec<RemoteTool>) -> Result<Option<String>> {
-        let (has_changed, warning) = self.definition.store(tools)?;
-        let flag = &self.common.has_changed;
-        flag.fetch_or(has_changed, Ordering::SeqCst);
-        if let Some(text) = &warning {
-            self.tell_of_change(text);
-        }
-        Ok(warning)
-    }
-
-    /// # Errors
-    /// Returns an error if the server no longer describes the tool as it was when the user could allow it.
-    fn check_unchanged(&self, tool: &RemoteTool) -> Result<()> {
-        match self.definition.tools() {
-            Some(tools) if !tools.contains(tool) => Err(Error::failed(
-                "the tool has changed: it can be used from the next message on, if the user allows it again",
-            )),
-            _ => Ok(()),
-        }
     }
 
     /// Calls a tool, with its name and arguments in `params`. If the user allowed it, it must be `unchanged` on the connection
@@ -257,40 +226,29 @@ impl Server {
         cancel: &Cancel,
         events: &dyn Fn(Event),
     ) -> Result<Value> {
-        let name = &self.definition.name;
-        let connection = self.connect(cancel, events)?;
-        unchanged.map_or(Ok(()), |tool| self.check_unchanged(tool))?;
-        match connection.request("tools/call", params, CALL, cancel) {
-            Ok(result) if result["resultType"] == "input_required" => Err(Error::failed(format!(
-                "MCP server {name}: it asks for more input in the middle of the call, which is not supported"
-            ))),
-            Ok(result) => {
-                self.refresh(&connection, cancel, events);
-                Ok(result)
-            }
-            Err(failure) => Err(self.fail(&connection, failure)),
-        }
-    }
-
-    /// Returns a connection for a call. Warns once about a server that does not start, because its tools are still offered.
-    fn connect(&self, cancel: &Cancel, events: &dyn Fn(Event)) -> Result<Arc<Connection>> {
-        let opened = self.open(cancel);
-        let is_down =
-            matches!(&opened, Err(e) if e.kind != Kind::Interrupted && cancel.reason().is_none());
-        let was_down = std::mem::replace(&mut self.lock().is_down, is_down);
-        if let (Err(e), true) = (&opened, is_down && !was_down) {
-            let text = missing(&self.definition.name, e);
-            events(Event::Warning(text.clone()));
-            self.tell_owner(&text);
-        }
-        let connection = opened?;
+        let connection = self.open(cancel)?;
         self.refresh(&connection, cancel, events);
-        Ok(connection)
+        let has_changed = |tool| self.tools().is_some_and(|tools| !tools.contains(tool));
+        if unchanged.is_some_and(has_changed) {
+            return Err(Error::failed(
+                "the tool has changed: it can be used from the next message on, if the user allows it again",
+            ));
+        }
+        let result = connection.request("tools/call", params, CALL, cancel);
+        let result = result.map_err(|failure| self.fail(&connection, failure))?;
+        self.refresh(&connection, cancel, events);
+        if result["resultType"] == "input_required" {
+            return Err(Error::failed(format!(
+                "MCP server {}: it asks for more input in the middle of the call, which is not supported",
+                self.definition.name
+            )));
+        }
+        Ok(result)
     }
 
     /// Lists the tools after a start or an announced change. Without an answer, the known tools remain.
-    fn refresh(&self, connection: &Arc<Connection>, cancel: &Cancel, events: &dyn Fn(Event)) {
-        if self.lock().is_mute || !connection.take_outdated() {
+    fn refresh(&self, connection: &Connection, cancel: &Cancel, events: &dyn Fn(Event)) {
+        if !connection.is_outdated() {
             return;
         }
         match connection.list_tools(&self.definition.redactor, REFRESH, cancel) {
@@ -299,53 +257,39 @@ impl Server {
                 warning.into_iter().map(Event::Warning).for_each(events);
             }
             Err(failure) => {
-                self.lock().is_mute = matches!(failure, Failure::Silent(..));
+                let is_silent = matches!(failure, Failure::Silent(_));
+                connection.is_mute.fetch_or(is_silent, Ordering::SeqCst);
             }
         }
     }
 
     /// Notifies the owner about changed tools, with a minimum interval, because a server could change them at each call.
-    fn tell_of_change(&self, text: &str) {
-        let mut state = self.lock();
-        if state.told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
-            state.told = Some(Instant::now());
-            drop(state);
-            self.tell_owner(text);
-        }
-    }
-
     fn tell_owner(&self, text: &str) {
-        if let Some(keeper) = self.common.keeper.get() {
+        let mut told = sync::lock(&self.told);
+        let is_due = told.is_none_or(|told| told.elapsed() >= TELL_AGAIN);
+        if let (Some(keeper), true) = (self.common.keeper.get(), is_due) {
+            *told = Some(Instant::now());
             (keeper.tell_owner)(text);
         }
     }
 
     /// Converts a failure to an error. Ends an unusable connection.
-    fn fail(&self, connection: &Arc<Connection>, failure: Failure) -> Error {
-        let is_over = matches!(failure, Failure::NoSession | Failure::Silent(..));
-        let e = failure.into_error(&self.definition);
-        let mut state = self.lock();
-        let known = state.connection.as_ref();
-        let is_known = known.is_some_and(|known| Arc::ptr_eq(known, connection));
-        if is_known && (is_over || !connection.is_open()) {
-            state.connection = None;
-            state.last_error = brief(&e.message);
+    fn fail(&self, connection: &Connection, failure: Failure) -> Error {
+        if matches!(failure, Failure::NoSession | Failure::Silent(_)) {
+            connection.is_lost.store(true, Ordering::SeqCst);
         }
+        let e = failure.into_error(&self.definition);
         if e.kind == Kind::Interrupted {
             return e;
         }
         e.doing(format_args!("MCP server {}", self.definition.name))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        sync::lock(&self.state)
-    }
-
     /// Returns the open connection, or a new one.
     fn open(&self, cancel: &Cancel) -> Result<Arc<Connection>> {
-        let mut starts = loop {
-            match self.starts.try_lock() {
-                Ok(starts) => break starts,
+        let mut run = loop {
+            match self.run.try_lock() {
+                Ok(run) => break run,
                 Err(TryLockError::Poisoned(e)) => break e.into_inner(),
                 // Another call is starting the server.
                 Err(TryLockError::WouldBlock) => cancel
@@ -353,26 +297,16 @@ impl Server {
                     .map_err(|_| Error::new(Kind::Interrupted, "stopped"))?,
             }
         };
-        let ended = self.lock().connection.take_if(|known| !known.is_open());
-        drop(ended);
-        if let Some(connection) = &self.lock().connection {
+        drop(run.connection.take_if(|known| !known.is_open()));
+        if let Some(connection) = &run.connection {
             return Ok(connection.clone());
         }
         if matches!(self.definition.kind, ServerKind::Program(_)) {
-            self.count_start(&mut starts)?;
+            self.count_start(&mut run.starts)?;
         }
-        match self.start(cancel) {
-            Ok(connection) => {
-                let connection = Arc::new(connection);
-                self.lock().connection = Some(connection.clone());
-                Ok(connection)
-            }
-            Err(failure) => {
-                let e = failure.into_error(&self.definition);
-                self.lock().last_error = brief(&e.message);
-                Err(self.explain_start(e))
-            }
-        }
+        let started = self.start(cancel);
+        let connection = started.map_err(|failure| self.explain_start(failure))?;
+        Ok(run.connection.insert(Arc::new(connection)).clone())
     }
 
     fn start(&self, cancel: &Cancel) -> Result<Connection, Failure> {
@@ -387,8 +321,8 @@ impl Server {
         Connection::start(transport, is_outdated, cancel)
     }
 
-    fn explain_start(&self, e: Error) -> Error {
-        let name = &self.definition.name;
+    fn explain_start(&self, failure: Failure) -> Error {
+        let (e, name) = (failure.into_error(&self.definition), &self.definition.name);
         let is_program = matches!(self.definition.kind, ServerKind::Program(_));
         let needs_hint = is_program && e.hint.is_none() && e.kind == Kind::Failed;
         let e = e.doing(format_args!("starting MCP server {name}"));
@@ -409,10 +343,9 @@ impl Server {
             return Ok(());
         }
         Err(Error::failed(format!(
-            "MCP server {}: it was started {MAX_STARTS} times within {} minutes; the last time: {}",
+            "MCP server {}: it was started {MAX_STARTS} times within {} minutes, and is not started again yet",
             self.definition.name,
-            PERIOD.as_secs() / 60,
-            self.lock().last_error
+            PERIOD.as_secs() / 60
         )))
     }
 }

@@ -384,13 +384,15 @@ fn making(calls: &[(&'static str, Value)]) -> Model {
 }
 
 #[test]
-fn crash_looping_server_is_paused_with_reason() {
+fn crash_looping_server_is_paused() {
     let calls = (0..4).map(|n| ("fake__say", json!({ "text": n.to_string() })));
     let model = making(&calls.collect::<Vec<_>>());
     home(&model, "crash").agent(["-m", "call it"]).exits(0);
     let last = model.request(4).texts("tool").pop().unwrap();
-    let expected = "it was started 3 times within 10 minutes; the last time: it ended";
-    assert!(last.contains(expected), "{last}");
+    assert!(
+        last.contains("it was started 3 times within 10 minutes"),
+        "{last}"
+    );
 }
 
 #[test]
