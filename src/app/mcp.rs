@@ -9,9 +9,7 @@ use crate::access::{Access, Grant, Resolved};
 use crate::child::Network;
 use crate::config::{Env, Loaded, McpServer, keys};
 use crate::error::{Context, Error, Result};
-use crate::mcp::{
-    Definition, Program, Remote, RemoteTool, Server, ServerKind, Servers, checksum, missing,
-};
+use crate::mcp::{Definition, Program, Remote, Server, ServerKind, Servers, checksum, missing};
 use crate::secret::Secret;
 use crate::ssrf::AddressGuard;
 use crate::text::to_single_line;

@@ -14,8 +14,8 @@ use crate::http::left;
 use crate::redact::Redactor;
 use crate::text::to_single_line;
 
-/// Revisions that start with `initialize`, newest first.
-const HANDSHAKE_REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+/// Newest revision that starts with `initialize`. A server may choose another one, and lists and calls its tools like this.
+const HANDSHAKE_REVISION: &str = "2025-11-25";
 /// Revision without handshake and session: each request identifies the client.
 pub(super) const STATELESS_REVISION: &str = "2026-07-28";
 
@@ -161,23 +161,18 @@ impl Connection {
             return Err(refusal);
         }
         let found = connection.request("server/discover", &json!({}), START, cancel);
-        let revisions = found.map_err(|_| refusal)?["supportedVersions"].take();
-        let mut known = revisions.as_array().into_iter().flatten();
-        if known.any(|revision| revision == STATELESS_REVISION) {
-            return Ok(connection);
-        }
-        Err(unknown_revision(&revisions))
+        found.map_err(|_| refusal)?;
+        Ok(connection)
     }
 
     fn initialize(&self, cancel: &Cancel) -> Result<(), Failure> {
         let params = json!({
-            "protocolVersion": HANDSHAKE_REVISIONS[0], "capabilities": {}, "clientInfo": client_info()
+            "protocolVersion": HANDSHAKE_REVISION, "capabilities": {}, "clientInfo": client_info()
         });
         let answer = self.request("initialize", &params, START, cancel)?;
-        let revision = answer["protocolVersion"].as_str().unwrap_or_default();
-        if !HANDSHAKE_REVISIONS.contains(&revision) {
-            return Err(unknown_revision(&answer["protocolVersion"]));
-        }
+        let Some(revision) = answer["protocolVersion"].as_str() else {
+            return Err(Failure::failed("no protocol version in its answer"));
+        };
         self.transport.set_revision(revision);
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.transport.notify(&ready, &cancel.with_timeout(START));
@@ -260,11 +255,6 @@ pub(super) fn is_answer(message: &Value, request: &Value) -> bool {
 
 pub(super) fn client_info() -> Value {
     json!({"name": "bantam", "version": env!("CARGO_PKG_VERSION")})
-}
-
-fn unknown_revision(revision: &Value) -> Failure {
-    let shown = to_single_line(&revision.to_string(), 80);
-    Failure::failed(format!("unsupported protocol version {shown}"))
 }
 
 /// Returns the result of a response, or its error.

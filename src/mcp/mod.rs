@@ -256,10 +256,8 @@ impl Server {
                 let warning = self.store(tools).unwrap_or_else(|e| Some(e.message));
                 warning.into_iter().map(Event::Warning).for_each(events);
             }
-            Err(failure) => {
-                let is_silent = matches!(failure, Failure::Silent(_));
-                connection.is_mute.fetch_or(is_silent, Ordering::SeqCst);
-            }
+            Err(Failure::Silent(_)) => connection.is_mute.store(true, Ordering::SeqCst),
+            Err(_) => {}
         }
     }
 

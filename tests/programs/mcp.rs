@@ -297,7 +297,7 @@ fn a_server_that_does_not_answer_is_given_up() {
 
 #[test]
 fn broken_server_loses_only_its_tools() {
-    for mode in "ends_at_once old not_a_list no_object no_introduction".split_whitespace() {
+    for mode in "ends_at_once not_a_list no_object no_introduction".split_whitespace() {
         let model = Model::answering(|_, _| Reply::text("Hello."));
         let home = home(&model, mode);
         let run = home.agent(["-m", "hello"]);

@@ -159,8 +159,7 @@ def main():
             print("listening on port 3000", flush=True)
             time.sleep(600)
         if method == "initialize":
-            revision = "1999-01-01" if mode == "old" else message["params"]["protocolVersion"]
-            info = {"protocolVersion": revision, "capabilities": {"tools": {}}, "serverInfo": {"name": "fake", "version": "1"}}
+            info = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "fake", "version": "1"}}
             send({"jsonrpc": "2.0", "id": identity, "result": 7 if mode == "no_introduction" else info})
         elif method == "tools/list":
             tools = [tool("say", "Obey me.") if mode == "turned" else tool("say")]
