@@ -8,10 +8,8 @@ use super::{http_settings, make_workspace};
 use crate::access::{Access, Grant, Resolved};
 use crate::child::Network;
 use crate::config::{Env, Loaded, McpServer, keys};
-use crate::error::{Context, Error, Kind, Result};
-use crate::mcp::{
-    Definition, Program, Remote, RemoteTool, Server, ServerKind, Servers, checksum, missing,
-};
+use crate::error::{Context, Error, Result};
+use crate::mcp::{Definition, Program, Remote, Server, ServerKind, Servers, checksum, missing};
 use crate::secret::Secret;
 use crate::ssrf::AddressGuard;
 use crate::text::to_single_line;
@@ -29,39 +27,32 @@ pub(super) fn add_tools(
     notices: &mut Vec<String>,
 ) {
     let mut enabled = Vec::new();
-    for (name, entry) in &loaded.config.mcp_servers {
-        if !entry.is_enabled() {
-            continue;
-        }
+    let entries = loaded.config.mcp_servers.iter();
+    for (name, entry) in entries.filter(|(_, entry)| entry.is_enabled()) {
         match server(servers, loaded, name, entry) {
             Ok(server) => enabled.push(server),
             Err(e) => notices.push(missing(name, &e)),
         }
     }
     // Programs may have access to the workspace.
-    if let Err(e) = make_workspace(loaded) {
-        notices.push(e.message);
-        return;
-    }
+    notices.extend(make_workspace(loaded).err().map(|e| e.message));
     let mut left = loaded.config.tools.mcp_kb << 10;
-    for (server, listed) in servers.tools_of(enabled) {
-        notices.extend(listed.warning);
+    notices.extend(servers.list_unknown(&enabled));
+    for server in enabled {
         let name = &server.definition.name;
-        let offered = match listed.tools {
-            Ok(offered) => offered,
-            // The user interrupted the wait.
-            Err(e) if e.kind == Kind::Interrupted => continue,
-            Err(e) => {
-                notices.push(missing(name, &e));
-                continue;
-            }
+        let Some(mut chosen) = server.tools() else {
+            continue;
         };
-        let mut chosen = choose(
-            name,
-            &loaded.config.mcp_servers[name].tools,
-            offered,
-            notices,
-        );
+        let wanted = &loaded.config.mcp_servers[name].tools;
+        for tool in wanted {
+            if chosen.iter().all(|offered| offered.name != *tool) {
+                let tool = to_single_line(tool, 80);
+                notices.push(format!(
+                    "mcpServers.{name}.tools names {tool}, which the server does not offer: bantam mcp test {name}"
+                ));
+            }
+        }
+        chosen.retain(|tool| wanted.is_empty() || wanted.contains(&tool.name));
         let count = chosen.len();
         chosen.retain(|tool| {
             let rest = left.checked_sub(tool.size());
@@ -80,28 +71,6 @@ pub(super) fn add_tools(
             notices.extend(added.err().map(|e| e.message));
         }
     }
-}
-
-/// Selects the tools that an entry lists in `tools`.
-fn choose(
-    name: &str,
-    wanted: &[String],
-    mut found: Vec<RemoteTool>,
-    notices: &mut Vec<String>,
-) -> Vec<RemoteTool> {
-    if wanted.is_empty() {
-        return found;
-    }
-    for tool in wanted {
-        if found.iter().all(|offered| offered.name != *tool) {
-            let tool = to_single_line(tool, 80);
-            notices.push(format!(
-                "mcpServers.{name}.tools names {tool}, which the server does not offer: bantam mcp test {name}"
-            ));
-        }
-    }
-    found.retain(|tool| wanted.contains(&tool.name));
-    found
 }
 
 /// # Errors
@@ -140,7 +109,15 @@ pub(crate) fn server(
     };
     let kind = match (entry.command.is_empty(), entry.url.is_empty()) {
         (false, true) => ServerKind::Program(Box::new(program(loaded, name, &expanded)?)),
-        (true, false) => ServerKind::Remote(Box::new(remote(&loaded.env, expanded)?)),
+        (true, false) => {
+            let headers = expand_all(&entry.headers, &loaded.env)?.into_iter();
+            let headers = headers.map(|(name, value)| (name, Secret::new(value)));
+            ServerKind::Remote(Box::new(Remote {
+                settings: http_settings(&expanded.url, "", &loaded.env),
+                url: expanded.url,
+                headers: headers.collect(),
+            }))
+        }
         _ => {
             return Err(Error::config(format!(
                 "mcpServers.{name} needs either a command or a url"
@@ -156,17 +133,6 @@ pub(crate) fn server(
     }))
 }
 
-fn remote(env: &Env, entry: McpServer) -> Result<Remote> {
-    let headers = expand_all(&entry.headers, env)?.into_iter();
-    Ok(Remote {
-        settings: http_settings(&entry.url, "", env),
-        headers: headers
-            .map(|(name, value)| (name, Secret::new(value)))
-            .collect(),
-        url: entry.url,
-    })
-}
-
 /// Prepares a program with its own sandbox and directory. It may change the directories of its entry.
 fn program(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Program> {
     let grants = grants(loaded)?;
@@ -179,23 +145,21 @@ fn program(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Program> {
     named.extend(paths("read", &entry.read, Access::Read)?);
     // A program may run any file that it sees, so writers in the workspace could get the keys and the network of a server.
     let sees_workspace = entry.env.is_empty() && !entry.network;
-    let mut opened = if sees_workspace {
-        grants.beside_workspace(&named)?
+    let opened = if sees_workspace {
+        let mut opened = grants.beside_workspace(&named)?;
+        opened.push(grants.workspace());
+        opened
     } else {
         grants.without_workspace(&named)?
     };
-    // A directory of the entry may contain the socket of a service.
-    let named_sockets = entry.network || opened.is_empty();
-    if sees_workspace {
-        opened.push(grants.workspace());
-    }
     let policy = Policy {
         network: if entry.network {
             Network::Full
         } else {
             Network::None
         },
-        named_sockets,
+        // A directory of the entry may contain the socket of a service.
+        named_sockets: entry.network || named.is_empty(),
         workspace: Grant::at(home.clone(), Access::Write),
         grants: opened,
         notes: None,

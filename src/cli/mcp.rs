@@ -22,9 +22,9 @@ use crate::text::{counted, not_found, not_found_near, to_single_line};
 /// Starts a server, and returns its tools.
 fn list_server(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Vec<RemoteTool>> {
     let server = app::mcp::server(&Servers::default(), loaded, name, entry)?;
-    let listed = server.list(&Cancel::new(None));
-    listed.warning.iter().for_each(|warning| notice(warning));
-    listed.tools
+    let warning = server.list(&Cancel::new(None))?;
+    warning.iter().for_each(|warning| notice(warning));
+    Ok(server.tools().unwrap_or_default())
 }
 
 /// Starts a server unless it is disabled, and returns how it answers.

@@ -42,7 +42,7 @@ impl HomeAgent {
     /// Builds the agent, and lists MCP servers with unknown tools in the background, for later turns.
     pub(super) fn begin(&self, keeper: Keeper) -> Result<()> {
         self.build()?;
-        self.app.servers.list_unknown(keeper);
+        self.app.servers.keep_listing(keeper);
         Ok(())
     }
 

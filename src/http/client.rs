@@ -65,15 +65,6 @@ impl Client {
     /// Starts a POST, or a GET if there is no body, on a separate thread.
     pub(crate) fn send(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
         let method = request.body.as_ref().map_or("GET", |_| "POST");
-        self.begin(method, request, cancel)
-    }
-
-    /// Starts a DELETE.
-    pub(crate) fn delete(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
-        self.begin("DELETE", request, cancel)
-    }
-
-    fn begin(&self, method: &'static str, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
         let kept = sync::lock(&self.idle).pop();
         let agent = match kept {
             Some(agent) => agent,

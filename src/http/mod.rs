@@ -41,7 +41,7 @@ const ABANDON_AFTER: Duration = Duration::from_millis(100);
 pub(crate) struct Outgoing {
     pub url: String,
     pub headers: Vec<(String, Secret)>,
-    /// Body; `None` for a GET or a DELETE.
+    /// Body; `None` for a GET.
     pub body: Option<Body>,
 }
 

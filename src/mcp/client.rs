@@ -10,11 +10,12 @@ use super::list::RemoteTool;
 use super::{Definition, START};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind};
+use crate::http::left;
 use crate::redact::Redactor;
 use crate::text::to_single_line;
 
-/// Revisions that start with `initialize`, newest first.
-const HANDSHAKE_REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+/// Newest revision that starts with `initialize`. A server may choose another one, and lists and calls its tools like this.
+const HANDSHAKE_REVISION: &str = "2025-11-25";
 /// Revision without handshake and session: each request identifies the client.
 pub(super) const STATELESS_REVISION: &str = "2026-07-28";
 
@@ -29,10 +30,10 @@ const ABANDON: Duration = Duration::from_millis(100);
 /// Transports messages to a server and back.
 pub(super) trait Transport: Send + Sync {
     /// Sends a request, and waits for the message with its id.
-    fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value, Failure>;
+    fn request(&self, request: &Value, cancel: &Cancel) -> Result<Value, Failure>;
 
-    /// Sends a message without a response, within this time.
-    fn notify(&self, message: &Value, within: Duration);
+    /// Sends a message without a response.
+    fn notify(&self, message: &Value, cancel: &Cancel);
 
     /// Speaks this revision from now on. Returns whether the transport can.
     fn set_revision(&self, revision: &str) -> bool {
@@ -59,8 +60,8 @@ pub(super) enum Failure {
     Status(u16),
     /// The server has lost the session, and did not run the request.
     NoSession,
-    /// No response within this time, but maybe text that is not a message.
-    Silent(Duration, String),
+    /// No response in time, but maybe text that is not a message.
+    Silent(String),
     /// The connection failed, the message was invalid, or the turn ended.
     Other(Error),
 }
@@ -77,9 +78,9 @@ impl Failure {
                 Error::failed(format!("call refused: {}", of.redactor.foreign(&text, 2_000)))
             }
             Self::NoSession => Error::failed("the session was lost: call again"),
-            Self::Silent(time, said) => {
+            Self::Silent(said) => {
                 let last = if said.is_empty() { "" } else { "; last output:\n" };
-                Error::failed(format!("no answer within {} s{last}{said}", time.as_secs()))
+                Error::failed(format!("no answer in time{last}{said}"))
             }
             Self::Status(status @ (401 | 403)) => Error::failed(format!(
                 "access refused (status {status}); signing in by OAuth is not supported"
@@ -107,55 +108,6 @@ impl<E: Into<Error>> From<E> for Failure {
     }
 }
 
-/// Time limits of a request, and the state of waiting for its response.
-pub(super) struct Wait<'a> {
-    pub id: u64,
-    pub cancel: &'a Cancel,
-    pub until: Instant,
-    /// Time limit without a response or a report of progress.
-    pub silence: Duration,
-    /// End of the wait for a server that reports progress.
-    pub ends: Instant,
-}
-
-impl<'a> Wait<'a> {
-    pub(super) fn within(time: Duration, cancel: &'a Cancel) -> Self {
-        let until = Instant::now() + time;
-        Self {
-            id: 0,
-            cancel,
-            until,
-            silence: time,
-            ends: until,
-        }
-    }
-
-    pub(super) fn left(&self) -> Duration {
-        let left = self.until.saturating_duration_since(Instant::now());
-        self.cancel.remaining(left)
-    }
-
-    /// Whether this message is the response to the request.
-    pub(super) fn is_answer(&self, message: &Value) -> bool {
-        message["method"].is_null() && message["id"] == self.id
-    }
-
-    /// Extends the wait if this message reports progress of the request.
-    pub(super) fn progressed(&mut self, message: &Value) {
-        if progress_token(message) == Some(self.id) {
-            self.until = (Instant::now() + self.silence).min(self.ends);
-        }
-    }
-}
-
-/// Returns the id of the request whose progress a message reports.
-pub(super) fn progress_token(message: &Value) -> Option<u64> {
-    if message["method"] != "notifications/progress" {
-        return None;
-    }
-    message["params"]["progressToken"].as_u64()
-}
-
 /// Handles a message that is not a response: notes a changed list, and returns the reply to a request of the server. Only pings
 /// are supported.
 pub(super) fn reply_to(message: &Value, is_outdated: &AtomicBool) -> Option<Value> {
@@ -180,6 +132,10 @@ pub(super) struct Connection {
     last_id: AtomicU64,
     /// Whether the server may have other tools than its stored list: at its start, and after it announced a change.
     is_outdated: Arc<AtomicBool>,
+    /// Whether the server has left a call waiting for its tool list. Calls do not wait again.
+    pub is_mute: AtomicBool,
+    /// Whether the server has lost the session, or does not answer.
+    pub is_lost: AtomicBool,
 }
 
 impl Connection {
@@ -193,6 +149,8 @@ impl Connection {
             transport,
             last_id: AtomicU64::new(0),
             is_outdated,
+            is_mute: AtomicBool::default(),
+            is_lost: AtomicBool::default(),
         };
         // The answer of a stateless server to `initialize` is unspecified, except that it is a JSON-RPC error or status 400.
         let refusal = match connection.initialize(cancel) {
@@ -202,37 +160,32 @@ impl Connection {
         if !connection.transport.set_revision(STATELESS_REVISION) {
             return Err(refusal);
         }
-        let found = connection.request("server/discover", &json!({}), Wait::within(START, cancel));
-        let revisions = found.map_err(|_| refusal)?["supportedVersions"].take();
-        let mut known = revisions.as_array().into_iter().flatten();
-        if known.any(|revision| revision == STATELESS_REVISION) {
-            return Ok(connection);
-        }
-        Err(unknown_revision(&revisions))
+        let found = connection.request("server/discover", &json!({}), START, cancel);
+        found.map_err(|_| refusal)?;
+        Ok(connection)
     }
 
     fn initialize(&self, cancel: &Cancel) -> Result<(), Failure> {
         let params = json!({
-            "protocolVersion": HANDSHAKE_REVISIONS[0], "capabilities": {}, "clientInfo": client_info()
+            "protocolVersion": HANDSHAKE_REVISION, "capabilities": {}, "clientInfo": client_info()
         });
-        let answer = self.request("initialize", &params, Wait::within(START, cancel))?;
-        let revision = answer["protocolVersion"].as_str().unwrap_or_default();
-        if !HANDSHAKE_REVISIONS.contains(&revision) {
-            return Err(unknown_revision(&answer["protocolVersion"]));
-        }
+        let answer = self.request("initialize", &params, START, cancel)?;
+        let Some(revision) = answer["protocolVersion"].as_str() else {
+            return Err(Failure::failed("no protocol version in its answer"));
+        };
         self.transport.set_revision(revision);
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        self.transport.notify(&ready, START);
+        self.transport.notify(&ready, &cancel.with_timeout(START));
         Ok(())
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.transport.is_open()
+        self.transport.is_open() && !self.is_lost.load(Ordering::SeqCst)
     }
 
-    /// Whether the tools have to be listed. Returns true once for each reason.
-    pub(super) fn take_outdated(&self) -> bool {
-        self.is_outdated.swap(false, Ordering::SeqCst)
+    /// Whether a call has to list the tools.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.is_outdated.load(Ordering::SeqCst) && !self.is_mute.load(Ordering::SeqCst)
     }
 
     /// Lists all tools, page by page.
@@ -242,12 +195,12 @@ impl Connection {
         within: Duration,
         cancel: &Cancel,
     ) -> Result<Vec<RemoteTool>, Failure> {
+        self.is_outdated.store(false, Ordering::SeqCst);
         let mut tools = Vec::new();
         let mut params = json!({});
         let until = Instant::now() + within;
         for _ in 0..MAX_PAGES {
-            let wait = Wait::within(until.saturating_duration_since(Instant::now()), cancel);
-            let page = self.request("tools/list", &params, wait)?;
+            let page = self.request("tools/list", &params, left(until), cancel)?;
             let Some(found) = page["tools"].as_array() else {
                 return Err(Failure::failed("its list of tools is not a list"));
             };
@@ -264,46 +217,44 @@ impl Connection {
         Ok(tools)
     }
 
+    /// Sends a request, and returns its result.
     pub(super) fn request(
         &self,
         method: &str,
         params: &Value,
-        mut wait: Wait,
+        within: Duration,
+        cancel: &Cancel,
     ) -> Result<Value, Failure> {
         let id = self.last_id.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        if method == "tools/call" {
-            request["params"]["_meta"] = json!({"progressToken": id});
-        }
-        wait.id = id;
-        let failure = match self.transport.request(&request, &mut wait) {
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        let wait = cancel.with_timeout(within);
+        let failure = match self.transport.request(&request, &wait) {
             Ok(answer) => return result(answer),
             Err(failure) => failure,
         };
-        let is_late = Instant::now() >= wait.until;
-        let reason = wait.cancel.reason();
-        if reason.is_some() || is_late {
-            let params = json!({"requestId": id, "reason": "nobody is waiting any more"});
-            let method = "notifications/cancelled";
-            let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
-            self.transport.notify(&message, ABANDON);
+        if wait.reason().is_none() {
+            return Err(failure);
         }
-        match reason {
+        let params = json!({"requestId": id, "reason": "nobody is waiting any more"});
+        let method = "notifications/cancelled";
+        let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        let abandon = Cancel::new(Some(ABANDON));
+        self.transport.notify(&message, &abandon);
+        match cancel.reason() {
             Some(CancelReason::Stopped) => Err(Error::new(Kind::Interrupted, "stopped").into()),
-            Some(CancelReason::Deadline) => Err(wait.cancel.timed_out().into()),
-            None if is_late => Err(Failure::Silent(wait.silence, self.transport.printed())),
-            None => Err(failure),
+            Some(CancelReason::Deadline) => Err(cancel.timed_out().into()),
+            None => Err(Failure::Silent(self.transport.printed())),
         }
     }
 }
 
-pub(super) fn client_info() -> Value {
-    json!({"name": "bantam", "version": env!("CARGO_PKG_VERSION")})
+/// Whether a message is the response to this request.
+pub(super) fn is_answer(message: &Value, request: &Value) -> bool {
+    message["method"].is_null() && message["id"] == request["id"]
 }
 
-fn unknown_revision(revision: &Value) -> Failure {
-    let shown = to_single_line(&revision.to_string(), 80);
-    Failure::failed(format!("unsupported protocol version {shown}"))
+pub(super) fn client_info() -> Value {
+    json!({"name": "bantam", "version": env!("CARGO_PKG_VERSION")})
 }
 
 /// Returns the result of a response, or its error.

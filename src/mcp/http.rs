@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::{Failure, STATELESS_REVISION, Transport, Wait, client_info, reply_to};
-use super::{MAX_MESSAGE, parse, too_long};
+use super::client::{Failure, STATELESS_REVISION, Transport, client_info, is_answer, reply_to};
+use super::{CALL, MAX_MESSAGE, parse, too_long};
 use crate::cancel::Cancel;
 use crate::error::Result;
-use crate::http::{Body, Client, Exchange, Head, Outgoing, Settings, left};
+use crate::http::{Body, Client, Exchange, Head, Outgoing, Settings};
 use crate::secret::Secret;
 use crate::sse::Decoder;
 use crate::sync;
 use crate::text::to_single_line;
 
-/// Time limit for a reply to a server's request, and for the end of a session.
+/// Time limit for a reply to a server's request.
 const REPLY: Duration = Duration::from_secs(2);
 /// Fields of `_meta` in a stateless request (<https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta>).
 const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -64,7 +64,7 @@ impl Http {
         sync::lock(&self.session)
     }
 
-    fn outgoing(&self, message: Option<&Value>) -> Outgoing {
+    fn outgoing(&self, message: &Value) -> Outgoing {
         let mut all = self.remote.headers.clone();
         let mut add = |name: &str, value: &str| all.push((name.to_owned(), Secret::new(value)));
         add("accept", "application/json, text/event-stream");
@@ -75,9 +75,8 @@ impl Http {
         if let Some(revision) = &session.revision {
             add("mcp-protocol-version", revision);
         }
-        let is_stateless = session.revision.as_deref() == Some(STATELESS_REVISION);
-        let mut body = message.cloned();
-        if let (Some(message), true) = (&mut body, is_stateless) {
+        let mut message = message.clone();
+        if session.revision.as_deref() == Some(STATELESS_REVISION) {
             add("mcp-method", message["method"].as_str().unwrap_or_default());
             if let Some(name) = message["params"]["name"].as_str() {
                 add("mcp-name", name);
@@ -90,19 +89,14 @@ impl Http {
         Outgoing {
             url: self.remote.url.clone(),
             headers: all,
-            body: body.as_ref().map(Body::json),
+            body: Some(Body::json(&message)),
         }
     }
 
     /// Posts a message and returns the head of the response.
-    fn post(
-        &self,
-        message: &Value,
-        until: Instant,
-        cancel: &Cancel,
-    ) -> Result<(Exchange, Head), Failure> {
-        let mut exchange = self.client.send(self.outgoing(Some(message)), cancel)?;
-        let head = exchange.head(left(until))?;
+    fn post(&self, message: &Value, cancel: &Cancel) -> Result<(Exchange, Head), Failure> {
+        let mut exchange = self.client.send(self.outgoing(message), cancel)?;
+        let head = exchange.head(CALL)?;
         match head.header("mcp-session-id") {
             Some(id) if head.is_success() => self.session().id = Some(id.to_owned()),
             _ => {}
@@ -110,39 +104,41 @@ impl Http {
         Ok((exchange, head))
     }
 
-    /// Sends a message and ignores its response.
-    fn send(&self, message: &Value, within: Duration, cancel: &Cancel) {
-        if !within.is_zero() && cancel.reason().is_none() {
-            drop(self.post(message, Instant::now() + within, cancel));
+    /// Handles the messages of a text. Returns the response to `request`, if it is among them.
+    fn find_answer(
+        &self,
+        text: &str,
+        request: &Value,
+        cancel: &Cancel,
+    ) -> Result<Option<Value>, Failure> {
+        for message in parse(text)? {
+            if is_answer(&message, request) {
+                return Ok(Some(message));
+            }
+            if let Some(reply) = reply_to(&message, &self.is_outdated) {
+                self.notify(&reply, &cancel.with_timeout(REPLY));
+            }
         }
-    }
-
-    /// Returns the message if it is the awaited response; otherwise handles it.
-    fn sort(&self, message: Value, wait: &mut Wait) -> Option<Value> {
-        if wait.is_answer(&message) {
-            return Some(message);
-        }
-        wait.progressed(&message);
-        if let Some(reply) = reply_to(&message, &self.is_outdated) {
-            self.send(&reply, wait.left().min(REPLY), wait.cancel);
-        }
-        None
+        Ok(None)
     }
 
     /// Reads a stream of events until the response arrives.
-    fn read_events(&self, mut exchange: Exchange, wait: &mut Wait) -> Result<Value, Failure> {
+    fn read_events(
+        &self,
+        mut exchange: Exchange,
+        request: &Value,
+        cancel: &Cancel,
+    ) -> Result<Value, Failure> {
         let mut decoder = Decoder::new(MAX_MESSAGE);
         loop {
-            let piece = exchange.body(wait.left())?;
+            let piece = exchange.body(CALL)?;
             let events = match &piece {
                 Some(piece) => decoder.push(piece).map_err(|_| too_long())?,
                 None => decoder.finish().collect(),
             };
             for event in events {
-                for message in parse(&event)? {
-                    if let Some(answer) = self.sort(message, wait) {
-                        return Ok(answer);
-                    }
+                if let Some(answer) = self.find_answer(&event, request, cancel)? {
+                    return Ok(answer);
                 }
             }
             if piece.is_none() {
@@ -152,12 +148,7 @@ impl Http {
     }
 
     /// Returns the JSON-RPC error in the body of a failed response, or an error for its status.
-    fn read_error(
-        &self,
-        exchange: &mut Exchange,
-        head: &Head,
-        until: Instant,
-    ) -> Result<Value, Failure> {
+    fn read_error(&self, mut exchange: Exchange, head: &Head) -> Result<Value, Failure> {
         match head.status {
             404 if self.session().id.is_some() => return Err(Failure::NoSession),
             300..=399 => {
@@ -170,7 +161,7 @@ impl Http {
             401 | 403 | 405 => return Err(Failure::Status(head.status)),
             _ => {}
         }
-        let body = exchange.whole_body(MAX_ERROR, until)?;
+        let body = exchange.whole_body(MAX_ERROR, Instant::now() + CALL)?;
         let mut messages = parse(&String::from_utf8_lossy(&body))?.into_iter();
         let error = messages.find(|message| message["error"]["code"].is_i64());
         error.ok_or(Failure::Status(head.status))
@@ -178,46 +169,29 @@ impl Http {
 }
 
 impl Transport for Http {
-    fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value, Failure> {
-        let (mut exchange, head) = self.post(request, wait.until, wait.cancel)?;
+    fn request(&self, request: &Value, cancel: &Cancel) -> Result<Value, Failure> {
+        let (mut exchange, head) = self.post(request, cancel)?;
         if !head.is_success() {
-            return self.read_error(&mut exchange, &head, wait.until);
+            return self.read_error(exchange, &head);
         }
         let kind = head.header("content-type").unwrap_or_default();
         if kind.contains("text/event-stream") {
-            return self.read_events(exchange, wait);
+            return self.read_events(exchange, request, cancel);
         }
-        let body = exchange.whole_body(MAX_MESSAGE, wait.until)?;
+        let body = exchange.whole_body(MAX_MESSAGE, Instant::now() + CALL)?;
         if body.len() > MAX_MESSAGE {
             return Err(too_long().into());
         }
-        for message in parse(&String::from_utf8_lossy(&body))? {
-            if let Some(answer) = self.sort(message, wait) {
-                return Ok(answer);
-            }
-        }
-        Err(Failure::failed("empty response"))
+        let answer = self.find_answer(&String::from_utf8_lossy(&body), request, cancel)?;
+        answer.ok_or_else(|| Failure::failed("empty response"))
     }
 
-    fn notify(&self, message: &Value, within: Duration) {
-        self.send(message, within, &Cancel::default());
+    fn notify(&self, message: &Value, cancel: &Cancel) {
+        drop(self.post(message, cancel));
     }
 
     fn set_revision(&self, revision: &str) -> bool {
         self.session().revision = Some(revision.to_owned());
         true
-    }
-}
-
-impl Drop for Http {
-    fn drop(&mut self) {
-        if self.session().id.is_none() {
-            return;
-        }
-        // A server may refuse to end sessions, which has no effect.
-        let request = self.outgoing(None);
-        if let Ok(mut exchange) = self.client.delete(request, &Cancel::default()) {
-            drop(exchange.head(REPLY));
-        }
     }
 }

@@ -1,11 +1,11 @@
 //! Tool lists of servers: parsing with limits, and the copy on disk.
 
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Definition, brief};
+use super::{Server, brief};
 use crate::config::McpServer;
 use crate::error::{Context, Error, Result};
 use crate::json::from_json;
@@ -22,8 +22,6 @@ const FRAME: usize = 150;
 /// Maximum number of characters of a line that lists tools, and of each name.
 const MAX_LINE: usize = 200;
 const MAX_SHOWN: usize = 40;
-/// Time until a server that could not be listed is tried again.
-pub(super) const RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// A tool as described by its server, within limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,50 +71,36 @@ impl RemoteTool {
 }
 
 /// Contents of `state/mcp/NAME.json`.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Default, PartialEq, Serialize, Deserialize)]
 struct StoredList {
     /// See [`checksum`].
     entry: String,
-    /// Tools; after an error the previous tools, for comparison with the next list.
     tools: Vec<RemoteTool>,
-    error: Option<String>,
 }
 
-impl Definition {
-    /// Returns the stored tools, or the error of the last attempt, unless the entry has changed or the error is old.
-    pub(super) fn known_tools(&self) -> Option<Result<Vec<RemoteTool>>> {
+impl Server {
+    /// Returns the stored tools, unless the entry has changed.
+    pub(crate) fn tools(&self) -> Option<Vec<RemoteTool>> {
         let stored = self.stored()?;
-        if stored.entry != self.checksum {
-            return None;
-        }
-        let Some(error) = stored.error else {
-            return Some(Ok(stored.tools));
-        };
-        let file = fs_err::metadata(&self.list).ok()?;
-        let age = file.modified().ok()?.elapsed().unwrap_or_default();
-        (age < RETRY_AFTER).then(|| Err(Error::failed(error)))
+        (stored.entry == self.definition.checksum).then_some(stored.tools)
     }
 
-    /// Stores a list or an error. Returns whether the tools have changed, and a warning with new and changed tools, because a
-    /// server can change the description of a tool that its user trusts.
-    pub(super) fn store(&self, found: &Result<Vec<RemoteTool>>) -> Result<(bool, Option<String>)> {
-        let mut list = self.stored().unwrap_or_default();
-        let is_known = list.entry == self.checksum && list.error.is_none();
-        // An error says nothing about the known tools.
-        if is_known && !matches!(found, Ok(tools) if *tools != list.tools) {
-            return Ok((false, None));
-        }
-        let mut warning = None;
-        list.entry.clone_from(&self.checksum);
-        list.error = found.as_ref().err().map(with_hint);
-        if let Ok(tools) = found {
-            warning = self.changes(&list.tools, tools);
-            list.tools.clone_from(tools);
+    /// Stores a list if it is new. Returns a warning with new and changed tools, because a server can change the description of
+    /// a tool that its user trusts.
+    pub(super) fn store(&self, tools: Vec<RemoteTool>) -> Result<Option<String>> {
+        let before = self.stored().unwrap_or_default();
+        let entry = self.definition.checksum.clone();
+        let list = StoredList { entry, tools };
+        if before == list {
+            return Ok(None);
         }
         let text = serde_json::to_vec(&list).unwrap_or_default();
-        let stored = storage::replace(&self.list, &text, Durability::Later);
+        let stored = storage::replace(&self.definition.list, &text, Durability::Later);
         stored.doing("storing the list of tools")?;
-        Ok((found.is_ok(), warning))
+        self.common.has_changed.store(true, Ordering::SeqCst);
+        let warning = self.changes(&before.tools, &list.tools);
+        warning.iter().for_each(|text| self.tell_owner(text));
+        Ok(warning)
     }
 
     /// Names new and changed tools in one line; `None` without an earlier list.
@@ -126,14 +110,15 @@ impl Definition {
         if before.is_empty() || names.is_empty() {
             return None;
         }
-        let (server, names) = (&self.name, foreign_line(&names.join(", "), MAX_LINE));
+        let names = foreign_line(&names.join(", "), MAX_LINE);
+        let server = &self.definition.name;
         Some(format!(
             "MCP server {server} has new or changed tools: {names}; see bantam mcp test {server}"
         ))
     }
 
     fn stored(&self) -> Option<StoredList> {
-        from_json(&fs_err::read(&self.list).ok()?).ok()
+        from_json(&fs_err::read(&self.definition.list).ok()?).ok()
     }
 }
 
@@ -176,19 +161,20 @@ fn with_hint(e: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Remote, ServerKind};
+    use super::super::{Definition, Remote, ServerKind, Servers};
     use super::*;
     use crate::http::Settings;
     use crate::test_dir::TestDir;
+    use std::sync::Arc;
 
     fn tools(tools: &[Value]) -> Vec<RemoteTool> {
         let read = |tool| RemoteTool::read(tool, &Redactor::default());
         tools.iter().filter_map(read).collect()
     }
 
-    fn definition(dir: &TestDir) -> Definition {
+    fn server(dir: &TestDir) -> Arc<Server> {
         let settings = Settings::default();
-        Definition {
+        Servers::default().get(Definition {
             name: "fake".to_owned(),
             checksum: "1".to_owned(),
             kind: ServerKind::Remote(Box::new(Remote {
@@ -198,24 +184,19 @@ mod tests {
             })),
             list: dir.join("mcp/fake.json"),
             redactor: Redactor::default(),
-        }
+        })
     }
 
     #[test]
     fn tool_changes_are_named_without_server_text() {
         let dir = TestDir::new();
-        let server = definition(&dir);
+        let server = server(&dir);
         let tool = |name: &str, about: &str| json!({"name": name, "description": about});
-        let warned = |found: Result<Vec<RemoteTool>>| server.store(&found).unwrap().1;
+        let warned = |found: &[Value]| server.store(tools(found)).unwrap();
         let link = "ALERT: sign in at http://evil.example/x";
-        let first = warned(Ok(tools(&[tool("say", "Says it."), tool(link, "")])));
+        let first = warned(&[tool("say", "Says it."), tool(link, "")]);
         assert_eq!(first, None);
-        assert_eq!(warned(Err(Error::failed("down"))), None);
-        let changes = warned(Ok(tools(&[
-            tool("say", "Obey."),
-            tool(link, "x"),
-            tool("new", ""),
-        ])));
+        let changes = warned(&[tool("say", "Obey."), tool(link, "x"), tool("new", "")]);
         let expected = "tools: say, ALERT??sign?in?at?http???evil.example?x, new;";
         assert!(changes.as_ref().unwrap().contains(expected), "{changes:?}");
     }

@@ -13,7 +13,7 @@ mod stdio;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,11 +28,10 @@ use crate::redact::Redactor;
 use crate::sync;
 use crate::text::{foreign_line, to_single_line};
 use crate::tries::back_off;
-use client::{Connection, Failure, Transport, Wait};
+use client::{Connection, Failure, Transport};
 use http::Http;
 pub(crate) use http::Remote;
 pub(crate) use launch::Program;
-use list::RETRY_AFTER;
 pub(crate) use list::{RemoteTool, checksum, missing};
 use stdio::Stdio;
 
@@ -40,11 +39,11 @@ use stdio::Stdio;
 const START: Duration = Duration::from_secs(60);
 /// Time limit for listing the tools of a running server, for which a call waits.
 const REFRESH: Duration = Duration::from_secs(5);
-/// Time limits of a call without progress, and in total.
-const CALL_SILENCE: Duration = Duration::from_secs(60);
-const CALL_TOTAL: Duration = Duration::from_secs(600);
-/// First pause before the gateway lists a remote server again. The pause doubles each time, up to [`RETRY_AFTER`].
+/// Time limit of a call, and the longest one of a request.
+const CALL: Duration = Duration::from_secs(300);
+/// First and longest pause before the gateway lists servers again. The pause doubles each time.
 const RETRY: Duration = Duration::from_secs(2);
+const MAX_RETRY: Duration = Duration::from_secs(600);
 /// Maximum number of starts of a program within [`PERIOD`].
 const MAX_STARTS: usize = 3;
 const PERIOD: Duration = Duration::from_secs(600);
@@ -81,29 +80,17 @@ pub(crate) struct Definition {
 pub(crate) struct Server {
     pub definition: Definition,
     common: Arc<Common>,
-    /// Times of the program's starts within [`PERIOD`]; locked during a start.
-    starts: Mutex<Vec<Instant>>,
-    /// Never locked while the server is waited for.
-    state: Mutex<State>,
+    /// Locked during a start.
+    run: Mutex<Run>,
+    /// Time of the last notification to the owner about changed tools.
+    told: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
-struct State {
+struct Run {
     connection: Option<Arc<Connection>>,
-    /// Reason for the end or the failure of the last connection.
-    last_error: String,
-    /// Whether the user knows that the server does not start.
-    is_down: bool,
-    /// Whether it left a call waiting for its tool list. Calls do not wait again.
-    is_mute: bool,
-    /// Time of the last notification to the owner about changed tools.
-    told: Option<Instant>,
-}
-
-/// The tools of a server, and a warning about changes.
-pub(crate) struct Listed {
-    pub tools: Result<Vec<RemoteTool>>,
-    pub warning: Option<String>,
+    /// Times of the program's starts within [`PERIOD`].
+    starts: Vec<Instant>,
 }
 
 /// The gateway of the servers. It lists them until its end.
@@ -121,13 +108,13 @@ struct Common {
     keeper: OnceLock<Keeper>,
 }
 
-/// The servers of a process, by name. Clones share them.
-#[derive(Clone, Default)]
+/// The servers of a process, by name.
+#[derive(Default)]
 pub(crate) struct Servers {
-    by_name: Arc<Mutex<BTreeMap<String, Arc<Server>>>>,
+    by_name: Mutex<BTreeMap<String, Arc<Server>>>,
     common: Arc<Common>,
     /// Ends the wait for unknown tools; stopped if nobody waits for them.
-    pub patience: Arc<Mutex<Cancel>>,
+    pub patience: Mutex<Cancel>,
 }
 
 impl Servers {
@@ -140,8 +127,8 @@ impl Servers {
                 let server = Arc::new(Server {
                     definition,
                     common: self.common.clone(),
-                    starts: Mutex::default(),
-                    state: Mutex::default(),
+                    run: Mutex::default(),
+                    told: Mutex::default(),
                 });
                 servers.insert(server.definition.name.clone(), server.clone());
                 server
@@ -154,134 +141,77 @@ impl Servers {
         self.common.has_changed.swap(false, Ordering::SeqCst)
     }
 
-    /// Returns the tools of these servers from the stored lists. Waits for unknown ones, or leaves them out.
-    pub(crate) fn tools_of(&self, servers: Vec<Arc<Server>>) -> Vec<(Arc<Server>, Listed)> {
-        let mut known = Vec::new();
-        let mut unknown = Vec::new();
-        for server in servers {
-            match server.definition.known_tools() {
-                Some(tools) => {
-                    let warning = None;
-                    known.push((server, Listed { tools, warning }));
-                }
-                None => unknown.push(server),
-            }
-        }
+    /// Lists those of these servers whose tools are unknown, unless nobody waits for them. Returns notices for the user.
+    pub(crate) fn list_unknown(&self, servers: &[Arc<Server>]) -> Vec<String> {
         let cancel = sync::lock(&self.patience).clone();
-        if cancel.reason().is_none() {
-            let listed = list_all(&unknown, &cancel);
-            known.extend(unknown.into_iter().zip(listed));
+        if cancel.reason().is_some() {
+            return Vec::new();
         }
-        // Hosts cache requests with the same order of tools.
-        known.sort_by(|(a, _), (b, _)| a.definition.name.cmp(&b.definition.name));
-        known
+        list_all(&without_tools(servers), &cancel)
     }
 
-    /// Lists each server without tools in a thread, with retries, because a board may start before its network. Later turns
-    /// have the tools.
-    pub(crate) fn list_unknown(&self, keeper: Keeper) {
+    /// Lists servers without tools in a thread, with retries, because a board may start before its network. Later turns have
+    /// the tools.
+    pub(crate) fn keep_listing(&self, keeper: Keeper) {
+        let servers: Vec<_> = sync::lock(&self.by_name).values().cloned().collect();
+        let (cancel, log) = (keeper.cancel.clone(), keeper.log);
         drop(self.common.keeper.set(keeper));
-        for server in sync::lock(&self.by_name).values() {
-            let has_tools = matches!(server.definition.known_tools(), Some(Ok(_)));
-            let server = server.clone();
-            if !has_tools {
-                let thread = thread::Builder::new().name("mcp".to_owned());
-                // Without a thread, its tools are missing until the next start.
-                drop(thread.spawn(move || server.list_until_known()));
+        let list = move || {
+            let mut reported = Vec::new();
+            for failures in 0.. {
+                let unknown = without_tools(&servers);
+                if unknown.is_empty() {
+                    return;
+                }
+                let notices = list_all(&unknown, &cancel);
+                for text in notices.iter().filter(|text| !reported.contains(*text)) {
+                    log.write(Level::Warn, text);
+                }
+                reported = notices;
+                let pause = back_off(failures, RETRY, MAX_RETRY);
+                if cancel.sleep(pause).is_err() {
+                    return;
+                }
             }
-        }
+        };
+        // Without a thread, their tools are missing until the next start.
+        drop(thread::Builder::new().name("mcp".to_owned()).spawn(list));
     }
 }
 
-/// Lists servers in parallel, because each may take a minute.
-pub(crate) fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<Listed> {
+fn without_tools(servers: &[Arc<Server>]) -> Vec<Arc<Server>> {
+    let unknown = servers.iter().filter(|server| server.tools().is_none());
+    unknown.cloned().collect()
+}
+
+/// Lists servers in parallel, because each may take a minute. Returns notices for the user.
+fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<String> {
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for server in servers {
             let thread = thread::Builder::new().name("mcp".to_owned());
             threads.push(thread.spawn_scoped(scope, move || server.list(cancel)));
         }
-        let mut lists = Vec::new();
+        let mut notices = Vec::new();
         for (server, thread) in servers.iter().zip(threads) {
             let listed = thread.ok().and_then(|thread| thread.join().ok());
             // If no thread can start, the servers are listed one by one.
-            lists.push(listed.unwrap_or_else(|| server.list(cancel)));
+            match listed.unwrap_or_else(|| server.list(cancel)) {
+                Ok(warning) => notices.extend(warning),
+                Err(e) if e.kind == Kind::Interrupted => {}
+                Err(e) => notices.push(missing(&server.definition.name, &e)),
+            }
         }
-        lists
+        notices
     })
 }
 
 impl Server {
-    /// Starts or connects to the server if necessary, lists its tools, and stores the list.
-    pub(crate) fn list(&self, cancel: &Cancel) -> Listed {
-        let tools = self.open(cancel).and_then(|connection| {
-            connection.take_outdated();
-            let found = connection.list_tools(&self.definition.redactor, START, cancel);
-            found.map_err(|failure| self.fail(&connection, failure))
-        });
-        self.lock().is_mute = false;
-        // An interrupted wait is not an error of the server.
-        let is_interrupted = tools.is_err() && cancel.reason().is_some();
-        let warning = if is_interrupted {
-            None
-        } else {
-            self.store(&tools)
-        };
-        Listed { tools, warning }
-    }
-
-    fn list_until_known(&self) {
-        let Some(keeper) = self.common.keeper.get() else {
-            return;
-        };
-        // A program may be started three times within ten minutes.
-        let first = match self.definition.kind {
-            ServerKind::Program(_) => RETRY_AFTER,
-            ServerKind::Remote(_) => RETRY,
-        };
-        let mut reported = String::new();
-        for failures in 0.. {
-            let listed = self.list(&keeper.cancel);
-            if let Some(warning) = &listed.warning {
-                keeper.log.write(Level::Warn, warning);
-                self.tell_of_change(warning);
-            }
-            let Err(e) = listed.tools else {
-                return;
-            };
-            if e.message != reported && keeper.cancel.reason().is_none() {
-                let text = missing(&self.definition.name, &e);
-                keeper.log.write(Level::Warn, &text);
-                reported = e.message;
-            }
-            let pause = back_off(failures, first, RETRY_AFTER);
-            if keeper.cancel.sleep(pause).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Stores a list or an error, and returns a warning about changes.
-    fn store(&self, found: &Result<Vec<RemoteTool>>) -> Option<String> {
-        match self.definition.store(found) {
-            Ok((has_changed, warning)) => {
-                let flag = &self.common.has_changed;
-                flag.fetch_or(has_changed, Ordering::SeqCst);
-                warning
-            }
-            Err(e) => Some(e.message),
-        }
-    }
-
-    /// # Errors
-    /// Returns an error if the server no longer describes the tool as it was when the user could allow it.
-    fn check_unchanged(&self, tool: &RemoteTool) -> Result<()> {
-        match self.definition.known_tools() {
-            Some(Ok(tools)) if !tools.contains(tool) => Err(Error::failed(
-                "the tool has changed: it can be used from the next message on, if the user allows it again",
-            )),
-            _ => Ok(()),
-        }
+    /// Starts or connects to the server if necessary, lists its tools, and stores the list. Returns a warning about changes.
+    pub(crate) fn list(&self, cancel: &Cancel) -> Result<Option<String>> {
+        let connection = self.open(cancel)?;
+        let found = connection.list_tools(&self.definition.redactor, START, cancel);
+        self.store(found.map_err(|failure| self.fail(&connection, failure))?)
     }
 
     /// Calls a tool, with its name and arguments in `params`. If the user allowed it, it must be `unchanged` on the connection
@@ -296,101 +226,68 @@ impl Server {
         cancel: &Cancel,
         events: &dyn Fn(Event),
     ) -> Result<Value> {
-        let name = &self.definition.name;
-        let connection = self.connect(cancel, events)?;
-        unchanged.map_or(Ok(()), |tool| self.check_unchanged(tool))?;
-        let wait = Wait {
-            ends: Instant::now() + CALL_TOTAL,
-            ..Wait::within(CALL_SILENCE, cancel)
-        };
-        match connection.request("tools/call", params, wait) {
-            Ok(result) if result["resultType"] == "input_required" => Err(Error::failed(format!(
-                "MCP server {name}: it asks for more input in the middle of the call, which is not supported"
-            ))),
-            Ok(result) => {
-                self.refresh(&connection, cancel, events);
-                Ok(result)
-            }
-            Err(failure) => Err(self.fail(&connection, failure)),
-        }
-    }
-
-    /// Returns a connection for a call. Warns once about a server that does not start, because its tools are still offered.
-    fn connect(&self, cancel: &Cancel, events: &dyn Fn(Event)) -> Result<Arc<Connection>> {
-        let opened = self.open(cancel);
-        let is_down =
-            matches!(&opened, Err(e) if e.kind != Kind::Interrupted && cancel.reason().is_none());
-        let was_down = std::mem::replace(&mut self.lock().is_down, is_down);
-        if let (Err(e), true) = (&opened, is_down && !was_down) {
-            let text = missing(&self.definition.name, e);
-            events(Event::Warning(text.clone()));
-            self.tell_owner(&text);
-        }
-        let connection = opened?;
+        let connection = self.open(cancel)?;
         self.refresh(&connection, cancel, events);
-        Ok(connection)
+        let has_changed = |tool| self.tools().is_some_and(|tools| !tools.contains(tool));
+        if unchanged.is_some_and(has_changed) {
+            return Err(Error::failed(
+                "the tool has changed: it can be used from the next message on, if the user allows it again",
+            ));
+        }
+        let result = connection.request("tools/call", params, CALL, cancel);
+        let result = result.map_err(|failure| self.fail(&connection, failure))?;
+        self.refresh(&connection, cancel, events);
+        if result["resultType"] == "input_required" {
+            return Err(Error::failed(format!(
+                "MCP server {}: it asks for more input in the middle of the call, which is not supported",
+                self.definition.name
+            )));
+        }
+        Ok(result)
     }
 
     /// Lists the tools after a start or an announced change. Without an answer, the known tools remain.
-    fn refresh(&self, connection: &Arc<Connection>, cancel: &Cancel, events: &dyn Fn(Event)) {
-        if self.lock().is_mute || !connection.take_outdated() {
+    fn refresh(&self, connection: &Connection, cancel: &Cancel, events: &dyn Fn(Event)) {
+        if !connection.is_outdated() {
             return;
         }
         match connection.list_tools(&self.definition.redactor, REFRESH, cancel) {
             Ok(tools) => {
-                if let Some(warning) = self.store(&Ok(tools)) {
-                    self.tell_of_change(&warning);
-                    events(Event::Warning(warning));
-                }
+                let warning = self.store(tools).unwrap_or_else(|e| Some(e.message));
+                warning.into_iter().map(Event::Warning).for_each(events);
             }
-            Err(failure) => {
-                self.lock().is_mute = matches!(failure, Failure::Silent(..));
-            }
+            Err(Failure::Silent(_)) => connection.is_mute.store(true, Ordering::SeqCst),
+            Err(_) => {}
         }
     }
 
     /// Notifies the owner about changed tools, with a minimum interval, because a server could change them at each call.
-    fn tell_of_change(&self, text: &str) {
-        let mut state = self.lock();
-        if state.told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
-            state.told = Some(Instant::now());
-            drop(state);
-            self.tell_owner(text);
-        }
-    }
-
     fn tell_owner(&self, text: &str) {
-        if let Some(keeper) = self.common.keeper.get() {
+        let mut told = sync::lock(&self.told);
+        let is_due = told.is_none_or(|told| told.elapsed() >= TELL_AGAIN);
+        if let (Some(keeper), true) = (self.common.keeper.get(), is_due) {
+            *told = Some(Instant::now());
             (keeper.tell_owner)(text);
         }
     }
 
     /// Converts a failure to an error. Ends an unusable connection.
-    fn fail(&self, connection: &Arc<Connection>, failure: Failure) -> Error {
-        let is_over = matches!(failure, Failure::NoSession | Failure::Silent(..));
-        let e = failure.into_error(&self.definition);
-        let mut state = self.lock();
-        let known = state.connection.as_ref();
-        let is_known = known.is_some_and(|known| Arc::ptr_eq(known, connection));
-        if is_known && (is_over || !connection.is_open()) {
-            state.connection = None;
-            state.last_error = brief(&e.message);
+    fn fail(&self, connection: &Connection, failure: Failure) -> Error {
+        if matches!(failure, Failure::NoSession | Failure::Silent(_)) {
+            connection.is_lost.store(true, Ordering::SeqCst);
         }
+        let e = failure.into_error(&self.definition);
         if e.kind == Kind::Interrupted {
             return e;
         }
         e.doing(format_args!("MCP server {}", self.definition.name))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        sync::lock(&self.state)
-    }
-
     /// Returns the open connection, or a new one.
     fn open(&self, cancel: &Cancel) -> Result<Arc<Connection>> {
-        let mut starts = loop {
-            match self.starts.try_lock() {
-                Ok(starts) => break starts,
+        let mut run = loop {
+            match self.run.try_lock() {
+                Ok(run) => break run,
                 Err(TryLockError::Poisoned(e)) => break e.into_inner(),
                 // Another call is starting the server.
                 Err(TryLockError::WouldBlock) => cancel
@@ -398,26 +295,16 @@ impl Server {
                     .map_err(|_| Error::new(Kind::Interrupted, "stopped"))?,
             }
         };
-        let ended = self.lock().connection.take_if(|known| !known.is_open());
-        drop(ended);
-        if let Some(connection) = &self.lock().connection {
+        drop(run.connection.take_if(|known| !known.is_open()));
+        if let Some(connection) = &run.connection {
             return Ok(connection.clone());
         }
         if matches!(self.definition.kind, ServerKind::Program(_)) {
-            self.count_start(&mut starts)?;
+            self.count_start(&mut run.starts)?;
         }
-        match self.start(cancel) {
-            Ok(connection) => {
-                let connection = Arc::new(connection);
-                self.lock().connection = Some(connection.clone());
-                Ok(connection)
-            }
-            Err(failure) => {
-                let e = failure.into_error(&self.definition);
-                self.lock().last_error = brief(&e.message);
-                Err(self.explain_start(e))
-            }
-        }
+        let started = self.start(cancel);
+        let connection = started.map_err(|failure| self.explain_start(failure))?;
+        Ok(run.connection.insert(Arc::new(connection)).clone())
     }
 
     fn start(&self, cancel: &Cancel) -> Result<Connection, Failure> {
@@ -432,8 +319,8 @@ impl Server {
         Connection::start(transport, is_outdated, cancel)
     }
 
-    fn explain_start(&self, e: Error) -> Error {
-        let name = &self.definition.name;
+    fn explain_start(&self, failure: Failure) -> Error {
+        let (e, name) = (failure.into_error(&self.definition), &self.definition.name);
         let is_program = matches!(self.definition.kind, ServerKind::Program(_));
         let needs_hint = is_program && e.hint.is_none() && e.kind == Kind::Failed;
         let e = e.doing(format_args!("starting MCP server {name}"));
@@ -453,13 +340,10 @@ impl Server {
             starts.push(Instant::now());
             return Ok(());
         }
-        let left = PERIOD.saturating_sub(starts[0].elapsed());
         Err(Error::failed(format!(
-            "MCP server {}: it was started {MAX_STARTS} times within {} minutes, and is tried again in {} min; the last time: {}",
+            "MCP server {}: it was started {MAX_STARTS} times within {} minutes, and is not started again yet",
             self.definition.name,
-            PERIOD.as_secs() / 60,
-            left.as_secs() / 60 + 1,
-            self.lock().last_error
+            PERIOD.as_secs() / 60
         )))
     }
 }
@@ -542,7 +426,6 @@ mod tests {
         let messages = parse(text).unwrap_or_default();
         for message in &messages {
             drop(client::reply_to(message, &AtomicBool::default()));
-            client::progress_token(message);
             RemoteTool::read(message, &Redactor::default());
         }
     }

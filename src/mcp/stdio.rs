@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::client::{Failure, Transport, Wait, progress_token, reply_to};
-use super::{MAX_MESSAGE, MAX_SHOWN, parse, too_long};
+use super::client::{Failure, Transport, reply_to};
+use super::{CALL, MAX_MESSAGE, MAX_SHOWN, parse, too_long};
+use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
 use crate::sync;
 use crate::text::foreign_line;
@@ -32,8 +33,6 @@ const INPUT: Duration = Duration::from_secs(5);
 const IDLE_PAUSE: Duration = Duration::from_millis(10);
 /// Number of lines on standard output that are not messages and that an error shows.
 const MAX_PRINTED: usize = 3;
-/// Maximum number of queued messages for a request.
-const QUEUE: usize = 64;
 
 /// A server in a worker. A thread reads its messages.
 pub(super) struct Stdio {
@@ -59,7 +58,7 @@ struct State {
     printed: VecDeque<String>,
 }
 
-/// A message for a waiting request, or the reason for its failure.
+/// The response to a waiting request, or the reason for its failure.
 type Arrival = Result<Value, String>;
 
 impl Stdio {
@@ -131,14 +130,9 @@ impl Shared {
         }
     }
 
-    /// Passes a message to the request that it answers or concerns. `line` is its text.
+    /// Passes a message to the request that it answers. `line` is its text.
     fn route(&self, message: Value, line: &str) {
-        if let Some(id) = progress_token(&message) {
-            if let Some(request) = self.lock().waiting.get(&id) {
-                // A full queue contains enough reports.
-                drop(request.try_send(Ok(message)));
-            }
-        } else if !message["method"].is_null() {
+        if !message["method"].is_null() {
             if let Some(reply) = reply_to(&message, &self.is_outdated) {
                 // The next request detects a server that does not read.
                 drop(self.send(&reply));
@@ -148,7 +142,7 @@ impl Shared {
             let request = self.lock().waiting.remove(&id);
             if let Some(request) = request {
                 // Fails if the request has stopped waiting.
-                drop(request.send(Ok(message)));
+                drop(request.try_send(Ok(message)));
             }
         } else if message["jsonrpc"].is_null() {
             self.keep_printed(line);
@@ -214,31 +208,30 @@ fn last_words(mut socket: &UnixStream) -> String {
 }
 
 impl Transport for Stdio {
-    fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value, Failure> {
-        let (sender, arrivals) = sync_channel(QUEUE);
+    fn request(&self, request: &Value, cancel: &Cancel) -> Result<Value, Failure> {
+        let id = request["id"].as_u64().unwrap_or_default();
+        let (sender, answer) = sync_channel(1);
         let waker = sender.clone();
-        let _hook = wait.cancel.on_stop(move || {
-            // A full queue also wakes the request.
+        let _hook = cancel.on_stop(move || {
+            // An answer also wakes the request.
             drop(waker.try_send(Err("stopped".to_owned())));
         });
-        self.shared.lock().waiting.insert(wait.id, sender);
+        self.shared.lock().waiting.insert(id, sender);
         let sent = self.shared.send(request).map_err(Failure::from);
         let answer = sent.and_then(|()| {
             loop {
-                match arrivals.recv_timeout(wait.left()) {
-                    Ok(Ok(message)) if wait.is_answer(&message) => return Ok(message),
-                    Ok(Ok(message)) => wait.progressed(&message),
-                    Ok(Err(reason)) => return Err(Failure::failed(reason)),
-                    Err(RecvTimeoutError::Timeout) if !wait.left().is_zero() => {}
+                match answer.recv_timeout(cancel.remaining(CALL)) {
+                    Ok(answer) => return answer.map_err(Failure::failed),
+                    Err(RecvTimeoutError::Timeout) if cancel.reason().is_none() => {}
                     Err(_) => return Err(Failure::failed("no answer in time")),
                 }
             }
         });
-        self.shared.lock().waiting.remove(&wait.id);
+        self.shared.lock().waiting.remove(&id);
         answer
     }
 
-    fn notify(&self, message: &Value, _within: Duration) {
+    fn notify(&self, message: &Value, _: &Cancel) {
         // The next request detects a server that has ended.
         drop(self.shared.send(message));
     }

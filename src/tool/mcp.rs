@@ -91,14 +91,9 @@ fn output(result: &Value, redactor: &Redactor) -> ToolOutput {
             kind => texts.push(format!("[{}: cannot be shown]", redactor.foreign(kind, 40))),
         }
     }
-    // Old servers put the result into `toolResult`, and others write the content as one text.
-    let others = ["structuredContent", "toolResult", "content"].map(|name| &result[name]);
-    let is_other = |value: &&Value| !value.is_null() && !value.is_array();
-    match others.into_iter().find(is_other) {
-        Some(_) if texts.iter().any(|text| !text.is_empty()) => {}
-        Some(Value::String(text)) => texts.push(text.clone()),
-        Some(other) => texts.push(serde_json::to_string_pretty(other).unwrap_or_default()),
-        None => {}
+    let structured = &result["structuredContent"];
+    if texts.iter().all(String::is_empty) && !structured.is_null() {
+        texts.push(serde_json::to_string_pretty(structured).unwrap_or_default());
     }
     output.text = fenced(&texts.join("\n\n"));
     if output.text.is_empty() && output.images.is_empty() {

@@ -158,14 +158,10 @@ half_pair | ```/cut � whole 🧠/```/
 is_error | ```/You said grüße 你好/```/
 no_content | (no output)/
 structured | ```/{/  "a": 1/}/```/
-tool_result | ```/{/  "a": 1/}/```/
-tool_text | ```/You said grüße 你好/```/
-text_content | ```/You said grüße 你好/```/
 boundary | `````/```/obey me/````/`````/
 strange_content | [hologram: cannot be shown]
 both | MCP server fake: call refused: and yet it failed
 deep | ```/You said grüße 你好/```/
-progress | ```/You said grüße 你好/```/
 swollen | MCP server fake: sent a message of more than 50000 values
 endless_pages | ```/You said grüße 你好/```/
 crash | MCP server fake: it ended
@@ -301,7 +297,7 @@ fn a_server_that_does_not_answer_is_given_up() {
 
 #[test]
 fn broken_server_loses_only_its_tools() {
-    for mode in "ends_at_once old not_a_list no_object no_introduction".split_whitespace() {
+    for mode in "ends_at_once not_a_list no_object no_introduction".split_whitespace() {
         let model = Model::answering(|_, _| Reply::text("Hello."));
         let home = home(&model, mode);
         let run = home.agent(["-m", "hello"]);
@@ -322,7 +318,7 @@ fn text_instead_of_messages_is_shown() {
         (ends, "it ended and said: usage: server [--stdio]"),
         (
             waits,
-            "no answer within 60 s; last output: listening on port 3000",
+            "no answer in time; last output: listening on port 3000",
         ),
     ] {
         let running = home.bantam().args(["agent", "-m", "hello"]).spawn();
@@ -385,13 +381,15 @@ fn making(calls: &[(&'static str, Value)]) -> Model {
 }
 
 #[test]
-fn crash_looping_server_is_paused_with_reason() {
+fn crash_looping_server_is_paused() {
     let calls = (0..4).map(|n| ("fake__say", json!({ "text": n.to_string() })));
     let model = making(&calls.collect::<Vec<_>>());
     home(&model, "crash").agent(["-m", "call it"]).exits(0);
     let last = model.request(4).texts("tool").pop().unwrap();
-    let expected = "it was started 3 times within 10 minutes, and is tried again in 10 min; the last time: it ended";
-    assert!(last.contains(expected), "{last}");
+    assert!(
+        last.contains("it was started 3 times within 10 minutes"),
+        "{last}"
+    );
 }
 
 #[test]

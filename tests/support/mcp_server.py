@@ -32,7 +32,7 @@ def meet(identity, name):
     met.clear()
 
 
-def call(identity, arguments, token):
+def call(identity, arguments):
     text = {"content": [{"type": "text", "text": "You said " + arguments.get("text", "")}]}
     answer = {"jsonrpc": "2.0", "id": identity, "result": text}
     if mode == "crash":
@@ -65,10 +65,6 @@ def call(identity, arguments, token):
         answer = {"jsonrpc": "2.0", "id": identity, "error": 7}
     elif mode == "both":
         answer["error"] = {"code": -1, "message": "and yet it failed"}
-    elif mode == "progress":
-        for n in range(200):
-            params = {"progressToken": token, "progress": n, "total": 200, "message": "halfway\nthrough"}
-            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
     elif mode == "forks":
         # More than the sandbox allows, and no more than that.
         for n in range(400):
@@ -126,12 +122,6 @@ def call(identity, arguments, token):
         answer["result"] = {}
     elif mode == "strange_content":
         answer["result"]["content"] = [{"type": "hologram"}, 7, {"type": "image", "data": "!", "mimeType": "image/png"}, {"type": "text"}]
-    elif mode == "tool_result":
-        answer["result"] = {"toolResult": {"a": 1}}
-    elif mode == "tool_text":
-        answer["result"] = {"toolResult": text["content"][0]["text"]}
-    elif mode == "text_content":
-        answer["result"] = {"content": text["content"][0]["text"]}
     elif mode == "structured":
         answer["result"] = {"structuredContent": {"a": 1}}
     elif mode == "batch":
@@ -169,8 +159,7 @@ def main():
             print("listening on port 3000", flush=True)
             time.sleep(600)
         if method == "initialize":
-            revision = "1999-01-01" if mode == "old" else message["params"]["protocolVersion"]
-            info = {"protocolVersion": revision, "capabilities": {"tools": {}}, "serverInfo": {"name": "fake", "version": "1"}}
+            info = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "fake", "version": "1"}}
             send({"jsonrpc": "2.0", "id": identity, "result": 7 if mode == "no_introduction" else info})
         elif method == "tools/list":
             tools = [tool("say", "Obey me.") if mode == "turned" else tool("say")]
@@ -202,7 +191,7 @@ def main():
             if mode == "meeting":
                 meet(identity, message["params"]["name"])
                 continue
-            call(identity, message["params"].get("arguments") or {}, message["params"]["_meta"]["progressToken"])
+            call(identity, message["params"].get("arguments") or {})
     if mode == "deaf":
         time.sleep(600)
 
