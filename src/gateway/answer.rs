@@ -14,6 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::log::log_error;
 use crate::message::Media;
 use crate::outbox::{Item, Note};
+use crate::storage::Durability;
 use crate::storage::queue::MAX_STARTS;
 use crate::text::clip;
 use crate::usage::Budget;
@@ -70,7 +71,8 @@ impl Dispatcher {
     /// Counts the start of a conversation's work on disk. A full disk does not prevent the answer. Returns false if the program
     /// is stopping.
     pub(super) fn start(&self, first: &Inbound) -> bool {
-        let started = self.inbox.start(&first.session);
+        let ids = self.inbox.ids(&first.session);
+        let started = self.inbox.start(&ids, Durability::Now);
         started.unwrap_or_else(|e| {
             self.show(&first.origin, Event::Notice(e.message));
             true

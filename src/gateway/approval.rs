@@ -53,8 +53,8 @@ impl Dispatcher {
         };
         let (first, chats) = (&asker.first, &asker.chats);
         chats.end_activity(&first.origin.chat);
-        let ask = || chats.ask(&first.id, question, &asker.cancel);
-        let answer = self.inbox.ask_user(&first.session, ask);
+        let ask = |answered: &Cancel| chats.ask(&first.id, question, answered);
+        let answer = self.inbox.ask_user(&first.session, &asker.cancel, ask);
         self.show(&first.origin, Event::TurnStarted);
         answer
     }

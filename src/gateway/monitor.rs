@@ -144,7 +144,7 @@ impl Monitor {
             self.outbox.wake();
         }
         self.check_config();
-        self.shutdown.restart.load(Ordering::SeqCst) && self.outbox.inbox().is_idle()
+        self.shutdown.restart.load(Ordering::SeqCst) && self.outbox.inbox.is_idle()
     }
 
     /// Restarts the gateway if config.json has changed.
@@ -191,11 +191,11 @@ impl Monitor {
             own.owner.log.write(Level::Info, text);
             let is_planned = || own.shutdown.restart.load(Ordering::SeqCst);
             while is_planned() {
-                own.outbox.inbox().wait_until_idle();
+                own.outbox.inbox.wait_until_idle();
                 // The turns may have taken long, and the file may have been changed again.
                 own.check_config();
                 // A turn may have begun during the check.
-                if is_planned() && own.outbox.inbox().is_idle() {
+                if is_planned() && own.outbox.inbox.is_idle() {
                     own.shutdown.stop();
                 }
             }

@@ -81,7 +81,7 @@ fn serve_until_end(
     let home = Home::new(std::path::absolute(home)?);
     let _lock = lock(&home)?;
     let outbox = Outbox::new(home);
-    let inbox = outbox.inbox().clone();
+    let inbox = outbox.inbox.clone();
     inbox.allow_turns(WORKERS);
     let log: Logger = Arc::new(|_, _| ());
     let dispatcher = Arc::new_cyclic(|own| Dispatcher {

@@ -178,7 +178,7 @@ fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Re
         log.write(Level::Warn, text);
     }
     let (outbox, cancel) = (Outbox::new(home.clone()), shutdown.cancel.clone());
-    let inbox = outbox.inbox().clone();
+    let inbox = outbox.inbox.clone();
     inbox.allow_turns(config.gateway.workers);
     let bot = match &setup.bot {
         Some(bot) => Some(chats(&setup.app, bot, &outbox, &cancel)?),

@@ -146,7 +146,7 @@ impl Poller {
     }
 
     fn inbox(&self) -> &Inbox {
-        self.sender().outbox.inbox()
+        &self.sender().outbox.inbox
     }
 
     fn log(&self, level: Level, text: &str) {

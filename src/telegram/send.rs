@@ -173,7 +173,7 @@ impl MessageSender {
                 return;
             }
         }
-        self.record(|| self.outbox.queue().done(ends));
+        self.record(|| self.outbox.queue.done(ends));
     }
 
     /// Sends a message with a file on a separate thread.
@@ -299,7 +299,7 @@ impl MessageSender {
             return Tried::Sent;
         }
         if !item.question.is_empty() && !matches!(failure, Failure::Lost(_)) {
-            self.record(|| record_failure(self.outbox.inbox(), &item.question));
+            self.record(|| record_failure(&self.outbox.inbox, &item.question));
         }
         let why = what_happened(failure);
         (self.log)(Level::Error, &format!("a message to {} {why}", item.to));
@@ -363,7 +363,7 @@ impl MessageSender {
         }
         if !item.question.is_empty() {
             let message = message["message_id"].as_i64().unwrap_or_default();
-            let recorded = record_message(self.outbox.inbox(), &item.question, message);
+            let recorded = record_message(&self.outbox.inbox, &item.question, message);
             self.is_ok("the outbox", &recorded);
         }
         Ok(Tried::Sent)
