@@ -44,7 +44,7 @@ impl Dispatcher {
             return self.answer_job(&mut work);
         }
         let session = work.first().session.clone();
-        let asked = self.handler.agent().and_then(|agent| {
+        let asked = self.agents.agent().and_then(|agent| {
             let own = || agent.budget(&session, &work.first().origin.channel);
             let budget = budget.unwrap_or_else(own);
             self.fetch(&session, &mut work.messages, &work.cancel, &budget)?;
@@ -94,7 +94,7 @@ impl Dispatcher {
         if !is_alone || !first.text.starts_with('/') {
             return None;
         }
-        let name = self.handler.unknown_command(&first.text)?;
+        let name = self.agents.unknown_command(&first.text)?;
         Some(format!("There is no command /{name}; /help lists them."))
     }
 

@@ -23,15 +23,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
-use crate::agent::{Agent, Tasks};
-use crate::bus::{Channel, Command, Event, Inbox, Origin, Outbound};
+use crate::agent::Tasks;
+use crate::bus::{Channel, Event, Inbox, Origin, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::log::{Level, Logger};
-use crate::outbox::{Item, Outbox};
+use crate::outbox::Outbox;
 use crate::sync;
 use crate::telegram::{self, Chats};
 pub(crate) use checks::check_command;
+use handler::HomeAgent;
 use run::JobRunner;
 pub use serving::serve;
 pub(crate) use start::run;
@@ -39,40 +40,26 @@ pub(crate) use start::run;
 /// Delay before another try to start a thread.
 const THREAD_RETRY: Duration = Duration::from_secs(1);
 
-/// Provides the agent and runs commands.
-pub(crate) trait Handler: Send + Sync {
-    /// Returns the agent for the next turn.
-    fn agent(&self) -> Result<Arc<Agent>>;
-
-    /// Returns the name of an unknown command, `/NAME`, in a message.
-    fn unknown_command(&self, _message: &str) -> Option<String> {
-        None
-    }
-
-    /// Runs a command other than [`Command::Stop`], and returns the reply, without its destination.
-    fn command(&self, command: &Command, session: &str) -> Result<Item>;
-}
-
 /// Answers the messages of a home.
-pub(crate) struct Dispatcher {
-    pub handler: Arc<dyn Handler>,
-    pub inbox: Inbox,
-    pub outbox: Outbox,
+struct Dispatcher {
+    agents: Arc<HomeAgent>,
+    inbox: Inbox,
+    outbox: Outbox,
     /// Runs jobs, if there can be any.
-    pub runner: Option<JobRunner>,
-    pub channels: Vec<Arc<dyn Channel>>,
+    runner: Option<JobRunner>,
+    channels: Vec<Arc<dyn Channel>>,
     /// Chats of the Telegram bot, if there is one.
-    pub bot: Option<Arc<Chats>>,
-    pub tasks: Tasks,
+    bot: Option<Arc<Chats>>,
+    tasks: Tasks,
     /// Set when the program is stopping: turns no longer start, and the next program resumes the running ones.
-    pub cancel: Cancel,
-    pub log: Logger,
-    pub turn_log: Logger,
+    cancel: Cancel,
+    log: Logger,
+    turn_log: Logger,
 }
 
 impl Dispatcher {
     /// Answers the messages of the inbox until it is closed and all turns and tasks have ended.
-    pub(crate) fn serve(self: &Arc<Self>) {
+    fn serve(self: &Arc<Self>) {
         while let Some(work) = self.inbox.take() {
             // If no thread can be started, its closure is dropped, but not the work.
             let slot = Arc::new(Mutex::new(Some(work)));

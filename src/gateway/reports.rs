@@ -8,7 +8,7 @@ use std::sync::Weak;
 
 use super::Dispatcher;
 use crate::agent::{TaskReport, TaskSink};
-use crate::bus::{Event, Inbound, Inbox, Origin, Source, message_id};
+use crate::bus::{Event, Inbound, Origin, Source, message_id};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::outbox::{Item, Note};
@@ -54,48 +54,40 @@ impl Dispatcher {
     }
 }
 
-/// The reports of tasks go to the inbox. A dropped dispatcher ignores them.
-pub(super) struct Reports {
-    inbox: Inbox,
-    dispatcher: Weak<Dispatcher>,
-}
-
-impl Reports {
-    pub(super) fn new(inbox: &Inbox, dispatcher: &Weak<Dispatcher>) -> Self {
-        Self {
-            inbox: inbox.clone(),
-            dispatcher: dispatcher.clone(),
-        }
-    }
-}
-
-impl TaskSink for Reports {
+/// The reports of tasks go to the inbox. Serving ends after them.
+impl TaskSink for Weak<Dispatcher> {
     fn begin(&self) -> Cancel {
-        self.inbox.begin_task();
+        if let Some(own) = self.upgrade() {
+            own.inbox.begin_task();
+        }
         Cancel::new(None)
     }
 
     /// Writes to disk before returning.
     fn keep(&self, report: &TaskReport) -> Result<()> {
-        let kept = self.inbox.keep(&[message(report)]);
+        let own = self.upgrade();
+        let kept = own.map_or(Ok(()), |own| own.inbox.keep(&[message(report)]));
         kept.doing("storing a background task")
     }
 
     fn forget(&self, ids: &[String]) -> Result<()> {
         // An answered report is finished already.
         let ids: Vec<String> = ids.iter().map(|id| message_id(CHANNEL, id)).collect();
-        let forgotten = self.inbox.finish(&ids);
+        let own = self.upgrade();
+        let forgotten = own.map_or(Ok(()), |own| own.inbox.finish(&ids));
         forgotten.doing("forgetting a background task")
     }
 
     fn event(&self, origin: &Origin, event: Event) {
-        if let Some(dispatcher) = self.dispatcher.upgrade() {
-            dispatcher.show(origin, event);
+        if let Some(own) = self.upgrade() {
+            own.show(origin, event);
         }
     }
 
     fn end(&self, report: Option<TaskReport>) {
-        self.inbox.push(report.iter().map(message).collect());
-        self.inbox.end_task();
+        if let Some(own) = self.upgrade() {
+            own.inbox.push(report.iter().map(message).collect());
+            own.inbox.end_task();
+        }
     }
 }

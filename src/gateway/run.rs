@@ -237,7 +237,7 @@ impl Dispatcher {
             return;
         };
         let ended = runner.run_job(message.clone(), &self.cancel, |asked, title| {
-            let agent = self.handler.agent()?;
+            let agent = self.agents.agent()?;
             let budget = agent.budget(&asked.session, &asked.origin.channel);
             work.messages = vec![asked];
             Ok(self.run(work, &agent, &budget, title)?.0)
