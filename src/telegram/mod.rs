@@ -23,7 +23,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-use crate::bus::{Channel, Inbox, Outbound};
+use crate::bus::{Channel, Event, Inbox};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::message::Media;
@@ -75,7 +75,7 @@ pub(crate) struct Settings {
 pub(crate) struct Telegram {
     settings: Settings,
     chats: Arc<Chats>,
-    events: Sender<Outbound>,
+    events: Sender<(String, Event)>,
 }
 
 impl Telegram {
@@ -122,8 +122,8 @@ impl Channel for Telegram {
         Ok(())
     }
 
-    fn show(&self, event: &Outbound) {
+    fn show(&self, chat: &str, event: &Event) {
         // The thread ends with the program.
-        self.events.send(event.clone()).ok();
+        self.events.send((chat.to_owned(), event.clone())).ok();
     }
 }
