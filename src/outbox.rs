@@ -49,9 +49,9 @@ pub(crate) struct Item {
     /// Id of the question in the message; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub question: String,
-    /// Id of the sent message that it replaces; 0 for none.
-    #[serde(skip_serializing_if = "is_none")]
-    pub edits: i64,
+    /// Id of the sent message that it replaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edits: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -60,11 +60,6 @@ pub(crate) struct Button {
     pub text: String,
     /// Data of the button, up to 64 bytes.
     pub data: String,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_none(id: &i64) -> bool {
-    *id == 0
 }
 
 impl Item {

@@ -211,7 +211,7 @@ impl Chats {
         let settled = Item {
             buttons: Vec::new(),
             question: String::new(),
-            edits: question.message,
+            edits: Some(question.message),
             text: format!("{}\n\n{decided}", question.text),
             ..item(question)
         };
