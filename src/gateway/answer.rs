@@ -44,24 +44,26 @@ impl Dispatcher {
             return self.answer_job(&mut work);
         }
         let session = work.first().session.clone();
+        let mut is_told = false;
         let asked = self.agents.agent().and_then(|agent| {
             let own = || agent.budget(&session, &work.first().origin.channel);
             let budget = budget.unwrap_or_else(own);
             self.fetch(&session, &mut work.messages, &work.cancel, &budget)?;
-            self.run(&mut work, &agent, &budget, "")
+            let response = self.run(&mut work, &agent, &budget, "")?;
+            is_told = response.stop == TurnStop::Limit && budget.is_told_again();
+            Ok(response)
         });
-        let (response, mut text) = match asked {
+        let response = match asked {
             // The message remains open, and its start was undone.
             Err(_) if self.cancel.reason().is_some() => return,
-            Err(e) => {
-                let response = Response::failed(&session, e);
-                let text = final_text(&response);
-                (response, text)
-            }
-            Ok(ended) => ended,
+            asked => asked.unwrap_or_else(|e| Response::failed(&session, e)),
         };
-        let (first, has_failed) = (work.first(), response.stop == TurnStop::Error);
-        if matches!(first.source, Source::Task) && has_failed && response.output.is_empty() {
+        let (first, mut text) = (work.first(), final_text(&response));
+        let is_report = matches!(first.source, Source::Task);
+        if response.output.is_empty() && is_told {
+            // The error that the budget is used up is shown once, not for each waiting report.
+            text.clear();
+        } else if response.output.is_empty() && is_report && response.stop == TurnStop::Error {
             // The model could not pass on the report, so the user gets the original.
             text = format!("{}\n\n{text}", clip(&first.text, MAX_POSTED));
         }
@@ -122,7 +124,7 @@ impl Dispatcher {
         })
     }
 
-    /// Runs the turn, under a title for the conversation if it is not empty. Also returns the text that ends it in a chat.
+    /// Runs the turn, under a title for the conversation if it is not empty.
     ///
     /// # Errors
     /// Returns an error if the program is stopping; the messages then remain open.
@@ -132,7 +134,7 @@ impl Dispatcher {
         agent: &Agent,
         budget: &Arc<Budget>,
         title: &str,
-    ) -> Result<(Response, String)> {
+    ) -> Result<Response> {
         // A download or a check may have taken long.
         if self.cancel.reason().is_some() {
             return Err(Error::new(Kind::Interrupted, "the program is stopping"));
@@ -155,7 +157,7 @@ impl Dispatcher {
             ..Request::new(text, session)
         };
         let has_replied = AtomicBool::new(false);
-        let response = agent.run(&request, &|event| {
+        Ok(agent.run(&request, &|event| {
             let is_reply = matches!(
                 event,
                 Event::Delta(_) | Event::Progress(_) | Event::ToolStarted { .. }
@@ -167,17 +169,7 @@ impl Dispatcher {
                 chats.post(&origin.chat, text.trim());
             }
             self.show(origin, event);
-        });
-        // The error that the budget is used up is shown once, not for each waiting report.
-        let is_silent = response.stop == TurnStop::Limit
-            && budget.is_told_again()
-            && response.output.is_empty();
-        let text = if is_silent {
-            String::new()
-        } else {
-            final_text(&response)
-        };
-        Ok((response, text))
+        }))
     }
 
     /// Lets the message's turn receive later messages of its chat.

@@ -18,21 +18,24 @@ use crate::cron::{DueRun, heartbeat};
 use crate::error::{Context, Result};
 use crate::log::{Level, log_error};
 use crate::session::archive;
+use crate::test_speed::paced;
 use crate::timezone::Zone;
 
 /// Maximum time between two checks of the jobs, because a signal may be lost.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// Interval of checks of config.json without a poller.
+const PAUSE: Duration = Duration::from_secs(50);
 /// Interval for removing old conversations, in milliseconds.
 const REMOVAL_INTERVAL: i64 = 24 * 3600 * 1000;
 /// Delay of a new check after an error, in milliseconds.
 const RETRY: i64 = 60_000;
 
 impl Gateway {
-    /// Starts the clock's thread, if the configuration needs it. `changed` wakes it when the jobs or the time may have changed.
+    /// Starts the clock's thread, if it has work. `changed` wakes it when the jobs or the time may have changed.
     pub(super) fn start_clock(self: &Arc<Self>, changed: Receiver<()>) -> Result<()> {
         let config = &self.setup.loaded.config;
-        let removes = config.session.keep_days > 0;
-        if !config.cron.enabled && self.setup.heartbeat.is_none() && !removes {
+        let adds_runs = config.cron.enabled || self.setup.heartbeat.is_some();
+        if !adds_runs && config.session.keep_days == 0 && self.dispatcher.bot.is_some() {
             return Ok(());
         }
         let (own, woken) = (self.clone(), self.clone());
@@ -44,10 +47,12 @@ impl Gateway {
         thread.map(drop).doing("starting a thread")
     }
 
-    fn run_clock(&self, changed: &Receiver<()>) {
+    fn run_clock(self: &Arc<Self>, changed: &Receiver<()>) {
         let log = self.log.sink("jobs");
         let zone = Zone::local(&self.setup.loaded.env).unwrap_or_else(|_| Zone::utc());
         let (mut was_set, mut beat_at, mut removed_at) = (true, None, None);
+        let polls = self.dispatcher.bot.is_some();
+        let most = if polls { MAX_WAIT } else { paced(PAUSE) };
         let mut problems = Vec::new();
         while self.shutdown.cancel.reason().is_none() {
             let now = now();
@@ -79,9 +84,12 @@ impl Gateway {
             let left =
                 |at: i64| Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or(0));
             // The extra time prevents a rounded wait from ending too early.
-            let wait = next.map_or(MAX_WAIT, left).min(MAX_WAIT) + Duration::from_millis(2);
+            let wait = next.map_or(most, left).min(most) + Duration::from_millis(2);
             let _timeout = changed.recv_timeout(wait);
             while changed.try_recv().is_ok() {}
+            if !polls {
+                self.check_config();
+            }
         }
     }
 

@@ -12,19 +12,16 @@ use super::start::GatewaySetup;
 use crate::app::status;
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
-use crate::log::{Level, Log};
+use crate::log::{Level, Log, log_error};
 use crate::notify;
 use crate::paths::Home;
 use crate::sync;
 use crate::sys;
 use crate::telegram::PollEvent;
-use crate::test_speed::paced;
 use crate::text::to_single_line;
 
 /// Time limit for running turns when the program ends. The next start resumes the unfinished ones.
 const GRACE: Duration = Duration::from_secs(3);
-/// Interval of checks without a poller.
-const PAUSE: Duration = Duration::from_secs(50);
 
 /// Manner of the gateway's end: on a signal, or by a restart with a changed configuration.
 pub(crate) struct Shutdown {
@@ -119,12 +116,13 @@ impl Gateway {
     /// Handles an event of the poller. Returns whether the program restarts now, and leaves new updates to the restarted one.
     pub(super) fn handle(self: &Arc<Self>, event: PollEvent) -> bool {
         let (home, now) = (&self.setup.app.home, SystemTime::now());
-        self.record(match event {
+        let recorded = match event {
             PollEvent::Serving(name) => status::serves_as(home, name),
             PollEvent::Polled => status::polls(home, None, now),
             PollEvent::Failing(why) => status::polls(home, Some(&to_single_line(why, 300)), now),
             PollEvent::Arrived | PollEvent::Waiting => Ok(()),
-        });
+        };
+        self.logged(recorded.doing("writing the status file"));
         if event != PollEvent::Arrived {
             // Jobs or the clock may have changed, or messages been posted.
             self.wake_clock();
@@ -134,52 +132,44 @@ impl Gateway {
         self.shutdown.restart.load(Ordering::SeqCst) && self.dispatcher.inbox.is_idle()
     }
 
-    /// Restarts the gateway if config.json has changed.
-    fn check_config(self: &Arc<Self>) {
+    /// Restarts the gateway if config.json has changed, and it can start with the new one.
+    pub(super) fn check_config(self: &Arc<Self>) {
         let mut seen = sync::lock(&self.seen);
         let stamp = stamp(&self.setup.app.home);
-        if stamp != *seen {
-            *seen = stamp;
-            // If a thread could not start, the next check tries again.
-            if let Err(e) = self.restart() {
-                self.log.write(Level::Error, &e.message);
-                *seen = None;
-            }
+        if stamp == *seen {
+            return;
         }
-    }
-
-    /// Restarts the gateway if it can start with the new configuration.
-    fn restart(self: &Arc<Self>) -> Result<()> {
-        // Asks Telegram, so it may take long.
+        *seen = stamp;
         let setup = GatewaySetup::check(self.setup.app.reread());
+        // Asks Telegram, so it may take long.
         let proven = setup.and_then(|setup| setup.check_channels(self).map(|()| setup.notices));
-        let shutdown = &self.shutdown;
-        if shutdown.cancel.reason().is_some() {
-            return Ok(());
+        let Shutdown {
+            cancel, restart, ..
+        } = &*self.shutdown;
+        if cancel.reason().is_some() {
+            return;
         }
-        let is_planned = shutdown.restart.swap(proven.is_ok(), Ordering::SeqCst);
+        let is_planned = restart.swap(proven.is_ok(), Ordering::SeqCst);
         let notices = match proven {
             Ok(notices) => notices,
             Err(e) => {
                 let kept = "config.json is invalid; keeping the previous settings";
-                self.report(&format!("{kept}: {}", e.message));
-                return Ok(());
+                return self.report(&format!("{kept}: {}", e.message));
             }
         };
         // The restarted program logs them.
-        let new = notices
-            .iter()
-            .filter(|notice| !self.setup.notices.contains(notice));
+        let known = &self.setup.notices;
+        let new = notices.iter().filter(|notice| !known.contains(notice));
         new.for_each(|notice| self.tell(notice));
-        if is_planned {
-            return Ok(());
+        if !is_planned {
+            let own = self.clone();
+            let started = Builder::new().spawn(move || own.restart_when_idle());
+            if self.logged(started.doing("starting a thread")).is_none() {
+                // The next check tries again.
+                restart.store(false, Ordering::SeqCst);
+                *seen = None;
+            }
         }
-        let own = self.clone();
-        let started = Builder::new().spawn(move || own.restart_when_idle());
-        if started.is_err() {
-            shutdown.restart.store(false, Ordering::SeqCst);
-        }
-        started.map(drop).doing("starting a thread")
     }
 
     /// Restarts the gateway when no turn is running, unless config.json becomes invalid.
@@ -198,23 +188,9 @@ impl Gateway {
         }
     }
 
-    /// Logs an error of a change of the status file.
-    pub(super) fn record(&self, written: Result<()>) {
-        if let Err(e) = written {
-            let text = format!("writing the status file: {e}");
-            self.log.write(Level::Error, &text);
-        }
-    }
-
-    /// Checks at intervals, in place of a poller.
-    pub(super) fn tick_without_polls(self: Arc<Self>) -> Result<()> {
-        let work = move || {
-            while self.shutdown.cancel.sleep(paced(PAUSE)).is_ok() {
-                self.handle(PollEvent::Waiting);
-            }
-        };
-        let thread = Builder::new().spawn(work);
-        thread.map(drop).doing("starting a thread")
+    /// Logs an error.
+    pub(super) fn logged<T>(&self, result: Result<T>) -> Option<T> {
+        log_error(&self.dispatcher.log, result)
     }
 
     /// Forwards signals of other programs of this home: a new job, a message to send, or a changed setting.

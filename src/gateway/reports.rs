@@ -8,7 +8,7 @@ use std::sync::Weak;
 
 use super::Dispatcher;
 use crate::agent::{TaskReport, TaskSink};
-use crate::bus::{Event, Inbound, Origin, Source, message_id};
+use crate::bus::{Event, Inbound, Inbox, Origin, Source, message_id};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::outbox::{Item, Note};
@@ -54,40 +54,36 @@ impl Dispatcher {
     }
 }
 
-/// The reports of tasks go to the inbox. Serving ends after them.
-impl TaskSink for Weak<Dispatcher> {
+/// The reports of tasks go to the inbox. A dropped dispatcher shows no events.
+pub(super) struct Reports(pub Inbox, pub Weak<Dispatcher>);
+
+impl TaskSink for Reports {
     fn begin(&self) -> Cancel {
-        if let Some(own) = self.upgrade() {
-            own.inbox.begin_task();
-        }
+        self.0.begin_task();
         Cancel::new(None)
     }
 
     /// Writes to disk before returning.
     fn keep(&self, report: &TaskReport) -> Result<()> {
-        let own = self.upgrade();
-        let kept = own.map_or(Ok(()), |own| own.inbox.keep(&[message(report)]));
+        let kept = self.0.keep(&[message(report)]);
         kept.doing("storing a background task")
     }
 
     fn forget(&self, ids: &[String]) -> Result<()> {
         // An answered report is finished already.
         let ids: Vec<String> = ids.iter().map(|id| message_id(CHANNEL, id)).collect();
-        let own = self.upgrade();
-        let forgotten = own.map_or(Ok(()), |own| own.inbox.finish(&ids));
+        let forgotten = self.0.finish(&ids);
         forgotten.doing("forgetting a background task")
     }
 
     fn event(&self, origin: &Origin, event: Event) {
-        if let Some(own) = self.upgrade() {
+        if let Some(own) = self.1.upgrade() {
             own.show(origin, event);
         }
     }
 
     fn end(&self, report: Option<TaskReport>) {
-        if let Some(own) = self.upgrade() {
-            own.inbox.push(report.iter().map(message).collect());
-            own.inbox.end_task();
-        }
+        self.0.push(report.iter().map(message).collect());
+        self.0.end_task();
     }
 }

@@ -240,7 +240,7 @@ impl Dispatcher {
             let agent = self.agents.agent()?;
             let budget = agent.budget(&asked.session, &asked.origin.channel);
             work.messages = vec![asked];
-            Ok(self.run(work, &agent, &budget, title)?.0)
+            self.run(work, &agent, &budget, title)
         });
         match ended {
             Ok(JobEnd::Asked(response, text)) => self.finish(work, *response, &text),

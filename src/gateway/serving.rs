@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::Dispatcher;
 use super::deliver::deliver;
 use super::handler::HomeAgent;
+use super::reports::Reports;
 use crate::agent::{Agent, Tasks};
 use crate::app::status;
 use crate::bus::{Channel, Inbound, Source};
@@ -91,18 +92,13 @@ fn serve_until_end(
         outbox,
         channels: channels.into_iter().map(Arc::from).collect(),
         bot: None,
-        tasks: Tasks::with_sink(own.clone()),
+        tasks: Tasks::with_sink(Reports(inbox.clone(), own.clone())),
         // Received messages are answered even after the channels have ended.
         cancel: Cancel::new(None),
         log: log.clone(),
         turn_log: log,
     });
-    let mut left = inbox.all()?;
-    left.retain(|message| {
-        let mut channels = dispatcher.channels.iter();
-        channels.any(|channel| channel.name() == message.origin.channel)
-    });
-    dispatcher.take_left(left);
+    dispatcher.take_left()?;
     if dispatcher.channels.is_empty() {
         inbox.close();
     }
@@ -110,14 +106,22 @@ fn serve_until_end(
 }
 
 impl Dispatcher {
-    /// Lets messages of an earlier program wait, and passes on its reports.
-    pub(super) fn take_left(&self, left: Vec<Inbound>) {
+    /// Lets messages of an earlier program wait, and passes on its reports. Those of other channels remain for a program that
+    /// serves them.
+    pub(super) fn take_left(&self) -> Result<()> {
+        let mut left = self.inbox.all()?;
+        left.retain(|message| {
+            let mut channels = self.channels.iter();
+            let is_own = channels.any(|channel| channel.name() == message.origin.channel);
+            is_own || (self.runner.is_some() && matches!(message.source, Source::Job(_)))
+        });
         let is_report = |message: &Inbound| matches!(message.source, Source::Task);
         let (reports, messages): (Vec<_>, Vec<_>) = left.into_iter().partition(is_report);
         for report in &reports {
             self.pass_on(report);
         }
         self.inbox.push(messages);
+        Ok(())
     }
 
     /// Answers the messages that the channels add, until all channels, if there are any, have ended or `cancel` is stopped. Then

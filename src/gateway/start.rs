@@ -11,13 +11,14 @@ use serde_json::json;
 use super::Dispatcher;
 use super::handler::HomeAgent;
 use super::monitor::{self, ConfigStamp, Gateway, Shutdown};
+use super::reports::Reports;
 use super::run::JobRunner;
 use super::serving::lock;
 use crate::agent::Tasks;
 use crate::app::bot::{self, Bot};
 use crate::app::status;
 use crate::app::{App, Flags, local_time, make_workspace, media};
-use crate::bus::{Channel, Inbound, Inbox, Source};
+use crate::bus::{Channel, TelegramMessage};
 use crate::cancel::Cancel;
 use crate::config::edit;
 use crate::config::{Loaded, keys};
@@ -34,7 +35,7 @@ use crate::secret::Secret;
 use crate::storage::{self, Durability};
 use crate::sync;
 use crate::telegram::admission::Admit;
-use crate::telegram::{self, Chats, MessageSender, Telegram};
+use crate::telegram::{Chats, MessageSender, Telegram};
 
 /// Time for Telegram to check a new token.
 const CHECK_TIME: Duration = Duration::from_secs(15);
@@ -215,12 +216,12 @@ fn dispatcher(setup: &GatewaySetup, log: Log, cancel: &Cancel) -> Result<Arc<Dis
     let jobs = Jobs::new(home.clone(), &loaded.env).with_messages(inbox.clone());
     Ok(Arc::new_cyclic(|own| Dispatcher {
         agents: setup.agent.clone(),
-        inbox,
+        inbox: inbox.clone(),
         outbox,
         runner: Some(JobRunner::new(jobs, loaded)),
         channels,
         bot: chats,
-        tasks: Tasks::with_sink(own.clone()),
+        tasks: Tasks::with_sink(Reports(inbox.clone(), own.clone())),
         cancel: cancel.clone(),
         log: log.sink("gateway"),
         turn_log: log.sink("turn"),
@@ -236,7 +237,8 @@ impl Gateway {
             log: self.log,
             tell_owner: Arc::new(move |text| own.tell(text)),
         });
-        self.record(status::begin(&setup.app.home, SystemTime::now()));
+        let recorded = status::begin(&setup.app.home, SystemTime::now());
+        self.logged(recorded.doing("writing the status file"));
         self.clone().listen();
         if let Some(chats) = &dispatcher.bot {
             let own = self.clone();
@@ -244,34 +246,27 @@ impl Gateway {
         } else {
             let text = "Telegram is disabled; running scheduled jobs and the heartbeat";
             self.log.write(Level::Info, text);
-            self.clone().tick_without_polls()?;
         }
-        dispatcher.take_left(left(&dispatcher.inbox, setup.bot.as_ref(), self.log)?);
-        Ok(())
+        self.end_removed()?;
+        dispatcher.take_left()
     }
-}
 
-/// Returns the messages that an earlier gateway left. Ends those that may no longer be answered.
-fn left(inbox: &Inbox, bot: Option<&Bot>, log: Log) -> Result<Vec<Inbound>> {
-    let allowed = bot.map_or(Vec::new(), |bot| bot.settings.ids());
-    let (mut left, mut ended) = (Vec::new(), Vec::new());
-    for message in inbox.all()? {
-        match &message.source {
-            // A bot may be configured again later.
-            Source::Telegram(_) if bot.is_none() => {}
-            Source::Telegram(written) if !allowed.contains(&written.user) => {
-                let text = "dropped a message from a user who is no longer in allow_from";
-                log.sink("telegram")(Level::Info, text);
-                ended.push(message.id);
-            }
-            // A program with this channel may serve this home again.
-            Source::Task if message.origin.channel != telegram::CHANNEL => {}
-            Source::Channel => {}
-            Source::Telegram(_) | Source::Task | Source::Job(_) => left.push(message),
+    /// Ends messages of users who have since been removed from `allow_from`.
+    fn end_removed(&self) -> Result<()> {
+        let Some(bot) = &self.setup.bot else {
+            return Ok(());
+        };
+        let (inbox, allowed) = (&self.dispatcher.inbox, bot.settings.ids());
+        let is_removed = |by: &TelegramMessage| !allowed.contains(&by.user);
+        let mut removed = inbox.all()?;
+        removed.retain(|message| message.written().is_some_and(is_removed));
+        for _ in &removed {
+            let text = "dropped a message from a user who is no longer in allow_from";
+            self.log.sink("telegram")(Level::Info, text);
         }
+        let ids: Vec<String> = removed.into_iter().map(|message| message.id).collect();
+        inbox.finish(&ids)
     }
-    inbox.finish(&ended)?;
-    Ok(left)
 }
 
 fn log(loaded: &Loaded) -> Log {
