@@ -267,15 +267,6 @@ pub enum Command {
     Help,
 }
 
-/// An event for a channel to show.
-#[derive(Clone, Debug)]
-pub struct Outbound {
-    /// Conversation of the event.
-    pub origin: Origin,
-    /// Event to show.
-    pub event: Event,
-}
-
 /// Progress of a turn. Events are only for display, so dropping them all changes no stored data.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -430,8 +421,8 @@ pub trait Channel: Send + Sync {
     /// After an error, the same text is delivered again later.
     fn deliver(&self, chat: &str, text: &str) -> Result<()>;
 
-    /// Shows the progress of a turn. Must return soon.
-    fn show(&self, _event: &Outbound) {}
+    /// Shows the progress of a chat's turn. Must return soon.
+    fn show(&self, _chat: &str, _event: &Event) {}
 }
 
 #[cfg(test)]

@@ -152,9 +152,7 @@ pub use agent::{
     ReceivedMessage, Request, Steering, TaskReport, Tasks, fill,
 };
 pub use app::App as Home;
-pub use bus::{
-    CallReport, Channel, Command, Event, Inbound, Inbox, Origin, Outbound, Response, TurnStop,
-};
+pub use bus::{CallReport, Channel, Command, Event, Inbound, Inbox, Origin, Response, TurnStop};
 #[doc(hidden)]
 pub use cli::main;
 pub use error::{Context, Error, Kind as ErrorKind, Result};

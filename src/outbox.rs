@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::mem::take;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
@@ -50,9 +49,9 @@ pub(crate) struct Item {
     /// Id of the question in the message; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub question: String,
-    /// Id of the sent message that it replaces; 0 for none.
-    #[serde(skip_serializing_if = "is_none")]
-    pub edits: i64,
+    /// Id of the sent message that it replaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edits: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,11 +60,6 @@ pub(crate) struct Button {
     pub text: String,
     /// Data of the button, up to 64 bytes.
     pub data: String,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_none(id: &i64) -> bool {
-    *id == 0
 }
 
 impl Item {
@@ -128,8 +122,9 @@ pub(crate) struct Note<'a> {
 #[derive(Clone)]
 pub(crate) struct Outbox {
     pub(crate) home: Home,
-    queue: Arc<Queue>,
-    inbox: Inbox,
+    pub(crate) queue: Arc<Queue>,
+    /// Inbox of the same queue.
+    pub(crate) inbox: Inbox,
     /// Deliveries of this process, and a signal for every change.
     deliveries: Arc<(Mutex<Deliveries>, Condvar)>,
 }
@@ -152,8 +147,6 @@ struct Deliveries {
 #[derive(Default)]
 struct TriedMessage {
     is_sending: bool,
-    /// Whether its start is counted until it ends.
-    is_counted: bool,
     /// Number of sent pieces, also if the disk is full.
     pieces: usize,
     failures: u32,
@@ -170,16 +163,6 @@ impl Outbox {
             inbox,
             deliveries: Arc::default(),
         }
-    }
-
-    /// Queue with the messages.
-    pub(crate) fn queue(&self) -> &Arc<Queue> {
-        &self.queue
-    }
-
-    /// Inbox of the same queue.
-    pub(crate) fn inbox(&self) -> &Inbox {
-        &self.inbox
     }
 
     fn files(&self) -> PathBuf {
@@ -300,7 +283,7 @@ impl Outbox {
             tried.is_sending = true;
             if counts {
                 let ids = [pending.id.clone()];
-                tried.is_counted = self.queue.start(&ids, Durability::Later).is_ok();
+                drop(self.inbox.start(&ids, Durability::Later));
             }
             deliveries.last.clone_from(&pending.item.to);
             return Ok(Some(pending));
@@ -325,9 +308,7 @@ impl Outbox {
         let mut tried = deliveries.tried.remove(id).unwrap_or_default();
         let ends = matches!(result, Tried::Sent | Tried::Refused(_));
         if !ends {
-            if tried.is_counted {
-                drop(self.queue.halt(&ids));
-            }
+            drop(self.inbox.release(&ids));
             tried = TriedMessage {
                 pieces: tried.pieces,
                 ..TriedMessage::default()
@@ -359,15 +340,9 @@ impl Outbox {
 
     /// Sends nothing more from this process. A planned stop does not count as a crash of the items that are being sent.
     pub(crate) fn stop(&self) -> Result<()> {
-        let mut deliveries = self.deliveries();
-        deliveries.is_stopped = true;
-        let tried = deliveries.tried.iter_mut();
-        let counted: Vec<String> = tried
-            .filter_map(|(id, tried)| take(&mut tried.is_counted).then(|| id.clone()))
-            .collect();
-        drop(deliveries);
+        self.deliveries().is_stopped = true;
         self.wake();
-        self.queue.halt(&counted)
+        self.inbox.halt()
     }
 
     /// Waits up to `most` until nothing is being sent. The upload of a file may take an hour.

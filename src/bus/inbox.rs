@@ -26,9 +26,11 @@ struct Shared {
     queue: Arc<Queue>,
     waiting: Mutex<WaitingMessages>,
     changed: Condvar,
+    /// Items whose start is counted on disk; `None` when the program stops, and no start counts any more. Locked during the
+    /// writes, so that a stop undoes each.
+    started: Mutex<Option<Vec<String>>>,
     /// Locked while a question changes on disk.
     questions: Mutex<()>,
-    created: Instant,
 }
 
 impl Inbox {
@@ -38,8 +40,8 @@ impl Inbox {
             queue,
             waiting: Mutex::default(),
             changed: Condvar::new(),
+            started: Mutex::new(Some(Vec::new())),
             questions: Mutex::new(()),
-            created: Instant::now(),
         }))
     }
 
@@ -54,10 +56,7 @@ impl Inbox {
 
     /// Changes the waiting messages, and wakes all threads that wait for a change.
     fn change<T>(&self, change: impl FnOnce(&mut WaitingMessages) -> T) -> T {
-        let mut waiting = self.lock();
-        waiting.changes += 1;
-        let changed = change(&mut waiting);
-        drop(waiting);
+        let changed = change(&mut self.lock());
         self.0.changed.notify_all();
         changed
     }
@@ -124,7 +123,7 @@ impl Inbox {
         let mut waiting = self.lock();
         loop {
             let now = Instant::now();
-            let until = match waiting.take(now, self.0.created) {
+            let until = match waiting.take(now) {
                 Ok((key, messages, cancel)) => {
                     return Some(Work {
                         inbox: self.clone(),
@@ -153,38 +152,32 @@ impl Inbox {
         changed.unwrap_or_default()
     }
 
-    /// Counts a start of the messages of a conversation's work on disk. Returns false if the program is stopping; the messages
-    /// then remain open.
+    /// Counts a start of items on disk. Returns false if the program is stopping; the items then remain open.
     ///
     /// # Errors
     /// Returns an error if the start is not counted, which does not prevent the answer.
-    pub(crate) fn start(&self, session: &str) -> Result<bool> {
-        let new = self.lock().begin_start(session);
-        match new {
-            Some(ids) => self.record_start(session, &ids).map(|()| true),
-            None => Ok(false),
+    pub(crate) fn start(&self, ids: &[String], durability: Durability) -> Result<bool> {
+        let mut started = sync::lock(&self.0.started);
+        let Some(counted) = &mut *started else {
+            return Ok(false);
+        };
+        if !ids.is_empty() {
+            let written = self.0.queue.start(ids, durability);
+            written.doing("recording that a turn begins")?;
+            counted.extend_from_slice(ids);
         }
+        Ok(true)
     }
 
-    /// Writes a start that has begun ([`WaitingMessages::begin_start`]). A stop of the program in the meantime undoes it.
-    fn record_start(&self, session: &str, ids: &[String]) -> Result<()> {
-        if ids.is_empty() {
-            return Ok(());
+    /// Undoes the counted starts of those items that are not done.
+    pub(crate) fn release(&self, ids: &[String]) -> Result<()> {
+        let mut started = sync::lock(&self.0.started);
+        let counted = started.as_deref().unwrap_or_default().iter();
+        let ids: Vec<String> = counted.filter(|id| ids.contains(id)).cloned().collect();
+        if let Some(counted) = &mut *started {
+            counted.retain(|id| !ids.contains(id));
         }
-        let started = self.0.queue.start(ids, Durability::Now);
-        started.doing("recording that a turn begins")?;
-        let is_halted = self.change(|waiting| {
-            if let (false, Some(running)) = (waiting.is_halted, waiting.running_in(session)) {
-                running.counted += ids.len();
-            }
-            waiting.is_halted
-        });
-        if is_halted { self.release(ids) } else { Ok(()) }
-    }
-
-    fn release(&self, counted: &[String]) -> Result<()> {
-        let released = self.0.queue.halt(counted);
-        released.doing("recording that a turn was put off")
+        self.0.queue.halt(&ids)
     }
 
     /// Returns the messages that join a running turn before its next request, with their start counted on disk. One that arrives
@@ -199,11 +192,10 @@ impl Inbox {
             waiting = sync::wait(&self.0.changed, waiting, left);
         }
         let more = waiting.take_more(session, asking);
-        // Under the same lock, so that a stop leaves each message either open or with its turn.
-        let new = waiting.begin_start(session).unwrap_or_default();
         drop(waiting);
-        let started = self.record_start(session, &new);
-        (more, started)
+        let ids: Vec<String> = more.iter().map(|message| message.id.clone()).collect();
+        let started = self.start(&ids, Durability::Now);
+        (more, started.map(drop))
     }
 
     /// Notes the first reply of a running turn: later messages no longer repeat its request.
@@ -223,18 +215,21 @@ impl Inbox {
         done
     }
 
-    /// Lets other turns run while a turn waits for its user. A crash then is not the fault of the turn, and a restart does not
-    /// wait for it.
-    pub(crate) fn ask_user<T>(&self, session: &str, wait: impl FnOnce() -> T) -> T {
-        let counted = self.change_running(session, |running| {
-            running.asks = true;
-            running.take_counted()
-        });
+    /// Lets other turns run while a turn waits for its user, whose answer stops the cancel, as `cancel` does. A crash then is not
+    /// the fault of the turn, and a restart does not wait for it.
+    pub(crate) fn ask_user<T>(
+        &self,
+        session: &str,
+        cancel: &Cancel,
+        wait: impl FnOnce(&Cancel) -> T,
+    ) -> T {
+        let (ids, (answered, _hook)) = (self.ids(session), cancel.follower());
+        self.change_running(session, |running| running.asks = Some(answered.clone()));
         // A mark that the disk does not take only counts a start too much.
-        drop(self.release(&counted));
-        let answer = self.without_turn(session, wait);
-        self.change_running(session, |running| running.asks = false);
-        drop(self.start(session));
+        drop(self.release(&ids));
+        let answer = self.without_turn(session, || wait(&answered));
+        self.change_running(session, |running| running.asks = None);
+        drop(self.start(&ids, Durability::Now));
         answer
     }
 
@@ -248,10 +243,11 @@ impl Inbox {
         self.change(|waiting| waiting.forget(ids));
     }
 
-    /// Undoes the starts of running turns, because the program stops in good order; no turn begins any more.
+    /// Undoes all counted starts, because the program stops in good order; no turn begins any more.
     pub(crate) fn halt(&self) -> Result<()> {
-        let counted = self.change(WaitingMessages::halt);
-        self.release(&counted)
+        self.change(|waiting| waiting.is_halted = true);
+        let counted = sync::lock(&self.0.started).take();
+        self.0.queue.halt(&counted.unwrap_or_default())
     }
 
     /// Refuses further messages.
@@ -318,45 +314,27 @@ impl Inbox {
         ended.doing("recording that a message was answered")
     }
 
-    /// Changes the question of a message by `change`, which returns whether to write it to disk. Returns false if there is no
-    /// such message, or nothing is changed.
+    /// Changes the question of a message by `change`, which returns whether to write it to disk. An answer wakes its turn. Returns
+    /// false if there is no such message, or nothing is changed.
     pub(crate) fn change_question(
         &self,
         is_meant: impl Fn(&Inbound) -> bool,
         change: impl FnOnce(&mut Option<Question>) -> bool,
     ) -> Result<bool> {
-        let changing = sync::lock(&self.0.questions);
+        let _changing = sync::lock(&self.0.questions);
         let Some(mut message) = self.all()?.into_iter().find(is_meant) else {
             return Ok(false);
         };
-        let is_changed = change(&mut message.question);
-        if is_changed {
-            self.keep(&[message])?;
+        if !change(&mut message.question) {
+            return Ok(false);
         }
-        drop(changing);
-        self.change(|_| ());
-        Ok(is_changed)
-    }
-
-    /// Waits until a question is answered or has gone, `cancel` is stopped, or for up to `most`.
-    pub(crate) fn wait_for_answer(&self, id: &str, cancel: &Cancel, most: Duration) -> Result<()> {
-        let until = Instant::now() + most;
-        let inbox = self.clone();
-        let _wake = cancel.on_stop(move || inbox.change(|_| ()));
-        let is_open = |message: &Inbound| {
-            let question = message.question.as_ref();
-            question.is_some_and(|question| question.id == id && question.answer.is_none())
-        };
-        loop {
-            let seen = self.lock().changes;
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || cancel.reason().is_some() || !self.all()?.iter().any(is_open) {
-                return Ok(());
-            }
-            let is_same = |waiting: &mut WaitingMessages| waiting.changes == seen;
-            let changed = &self.0.changed;
-            drop(changed.wait_timeout_while(self.lock(), left, is_same));
+        let answer = message.question.as_ref().and_then(|open| open.answer);
+        let asks = self.change_running(&message.session, |running| running.asks.clone());
+        self.keep(&[message])?;
+        if let (Some(_), Some(asking)) = (answer, asks) {
+            asking.stop();
         }
+        Ok(true)
     }
 }
 
@@ -378,9 +356,9 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let counted = self.inbox.change(|waiting| waiting.leave(&self.key));
+        let ids = self.inbox.change(|waiting| waiting.leave(&self.key));
         // A mark that the disk does not take only counts a start too much.
-        drop(self.inbox.release(&counted));
+        drop(self.inbox.release(&ids));
     }
 }
 
@@ -440,6 +418,12 @@ mod tests {
         inbox.take().unwrap()
     }
 
+    /// Counts the start of the running work.
+    fn start(inbox: &Inbox) -> bool {
+        let ids = inbox.ids("telegram_1");
+        inbox.start(&ids, Durability::Now).unwrap()
+    }
+
     fn texts(messages: &[Inbound]) -> Vec<&str> {
         messages
             .iter()
@@ -453,7 +437,7 @@ mod tests {
         let inbox = inbox_in(&dir);
         assert!(inbox.add(written("7:10", 5, "hello")).unwrap());
         let work = taken(&inbox);
-        assert!(inbox.start("telegram_1").unwrap());
+        assert!(start(&inbox));
         inbox.has_replied("telegram_1");
         assert!(inbox.add(written("7:11", 6, "you")).unwrap());
         assert!(!inbox.add(written("7:11", 6, "again")).unwrap());
@@ -501,26 +485,27 @@ mod tests {
             written.more_follows = true;
         }
         waiting.push(part, begun);
-        assert_eq!(waiting.take(begun, begun).err(), Some(Some(later(1000))));
+        assert_eq!(waiting.take(begun).err(), Some(Some(later(1000))));
         waiting.push(written("2", 2, "second"), later(300));
-        let Ok((_, messages, _)) = waiting.take(later(300), begun) else {
+        let Ok((_, messages, _)) = waiting.take(later(300)) else {
             panic!("no turn");
         };
         assert_eq!(texts(&messages), ["first", "second"]);
         waiting.leave("telegram_1");
         waiting.push(written("3", 3, "alone"), later(400));
-        assert!(waiting.take(later(400), begun).is_ok());
+        assert!(waiting.take(later(400)).is_ok());
     }
 
     #[test]
-    fn a_start_that_is_written_during_a_stop_is_undone() {
+    fn a_stop_undoes_starts_and_lets_none_count() {
         let dir = TestDir::new();
         let inbox = inbox_in(&dir);
         inbox.add(written("1", 1, "one")).unwrap();
         let work = taken(&inbox);
-        let begun = inbox.lock().begin_start("telegram_1").unwrap();
+        assert!(start(&inbox));
+        assert_eq!(inbox.all().unwrap()[0].starts, 1);
         inbox.halt().unwrap();
-        inbox.record_start("telegram_1", &begun).unwrap();
+        assert!(!start(&inbox));
         drop(work);
         assert_eq!(inbox.all().unwrap()[0].starts, 0);
     }
@@ -540,11 +525,11 @@ mod tests {
         waiting.push(report, begun);
         waiting.push(written("2", 2, "question"), begun);
         waiting.push(stop, begun).unwrap().stop();
-        let Ok((_, stop, _)) = waiting.take(begun, begun) else {
+        let Ok((_, stop, _)) = waiting.take(begun) else {
             panic!("no command");
         };
         assert!(stop[0].has_stopped);
-        let Ok((_, messages, cancel)) = waiting.take(begun, begun) else {
+        let Ok((_, messages, cancel)) = waiting.take(begun) else {
             panic!("no turn");
         };
         assert_eq!(texts(&messages), ["question"]);
@@ -556,7 +541,7 @@ mod tests {
         let begun = Instant::now();
         let mut waiting = WaitingMessages::default();
         waiting.push(written("1", 1, "question"), begun);
-        assert!(waiting.take(begun, begun).is_ok());
+        assert!(waiting.take(begun).is_ok());
         let mut part = written("2", 2, "old");
         if let Source::Telegram(written) = &mut part.source {
             written.more_follows = true;
@@ -576,7 +561,7 @@ mod tests {
         let inbox = inbox_in(&dir);
         inbox.add(written("1", 1, "one")).unwrap();
         let work = taken(&inbox);
-        assert!(inbox.start("telegram_1").unwrap());
+        assert!(start(&inbox));
         inbox.add(written("2", 2, "two")).unwrap();
         inbox.halt().unwrap();
         let (more, _) = inbox.take_more("telegram_1", &Cancel::new(None));

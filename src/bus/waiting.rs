@@ -27,8 +27,6 @@ pub(super) struct WaitingMessages {
     pub is_halted: bool,
     /// Number of turns that may run at the same time; 0 is like 1.
     pub most_turns: usize,
-    /// Counts all changes.
-    pub changes: u64,
 }
 
 #[derive(Default)]
@@ -43,21 +41,22 @@ struct Conversation {
 pub(super) struct Running {
     /// Its messages, without their contents.
     messages: Vec<Inbound>,
-    /// Number of the first of these messages whose start is counted on disk.
-    pub counted: usize,
     /// A message that arrives stops this, if the turn has no reply yet.
     asking: Option<Cancel>,
     pub has_replied: bool,
     /// Whether it waits for something slow, so that other turns may run.
     pub waits: bool,
-    /// Whether it waits for an answer of its user, so that a restart interrupts nothing.
-    pub asks: bool,
+    /// What an answer of its user stops. While it waits for that, a restart interrupts nothing.
+    pub asks: Option<Cancel>,
 }
 
 impl WaitingMessages {
     /// Adds a message. Returns what to stop.
-    pub(super) fn push(&mut self, mut message: Inbound, now: Instant) -> Option<Cancel> {
+    pub(super) fn push(&mut self, mut message: Inbound, mut now: Instant) -> Option<Cancel> {
         let mut stopped = None;
+        if message.starts + 1 == MAX_STARTS {
+            now += CALM;
+        }
         let key = match message.command {
             Some(Command::Stop) => {
                 stopped = self.stop(&message.session);
@@ -117,15 +116,13 @@ impl WaitingMessages {
         (has_it && !running.has_replied && running.takes(&edited)).then_some(edited)
     }
 
-    /// Removes the messages of the next work of a program that runs since `created`, and returns them with their key and the cancel
-    /// of their turn. They are never empty; if there are several, all are plain messages of one chat.
+    /// Removes the messages of the next work, and returns them with their key and the cancel of their turn. They are never empty; if there are several, all are plain messages of one chat.
     ///
     /// # Errors
     /// Returns when the next work may begin, if only time is missing.
     pub(super) fn take(
         &mut self,
         now: Instant,
-        created: Instant,
     ) -> Result<(String, Vec<Inbound>, Cancel), Option<Instant>> {
         if self.is_halted {
             return Err(None);
@@ -136,7 +133,7 @@ impl WaitingMessages {
             .running()
             .any(|running| running.messages[0].starts > 0 && !running.waits);
         for (key, conversation) in &self.by_key {
-            let Some((count, begin)) = conversation.next(created) else {
+            let Some((count, begin)) = conversation.next() else {
                 continue;
             };
             let message = &conversation.waiting[0].1;
@@ -181,13 +178,6 @@ impl WaitingMessages {
         self.turns() < self.most_turns.max(1)
     }
 
-    /// Returns the messages of a conversation's work whose start is not counted yet, unless the program is stopping.
-    pub(super) fn begin_start(&mut self, session: &str) -> Option<Vec<String>> {
-        let is_halted = self.is_halted;
-        let running = self.running_in(session)?;
-        (!is_halted).then(|| running.ids().skip(running.counted).collect())
-    }
-
     /// Returns how many waiting messages the running turn of a conversation can receive, and until when to wait for further
     /// parts of the last one.
     pub(super) fn joining(&self, session: &str) -> (usize, Option<Instant>) {
@@ -221,17 +211,17 @@ impl WaitingMessages {
         more
     }
 
-    /// Ends the work of a conversation. Returns the messages whose start is still counted.
+    /// Ends the work of a conversation, and returns the ids of its messages.
     pub(super) fn leave(&mut self, key: &str) -> Vec<String> {
         let Some(conversation) = self.by_key.get_mut(key) else {
             return Vec::new();
         };
-        let mut ended = conversation.running.take().unwrap_or_default();
+        let ended = conversation.running.take().unwrap_or_default();
         if ended.is_of_turn() {
             conversation.cancel = Cancel::new(None);
         }
         self.remove_ended();
-        ended.take_counted()
+        ended.ids().collect()
     }
 
     /// Forgets waiting messages that are answered.
@@ -243,14 +233,6 @@ impl WaitingMessages {
         self.remove_ended();
     }
 
-    /// Lets no turn begin any more. Returns the messages whose start is counted, and counts them no more.
-    pub(super) fn halt(&mut self) -> Vec<String> {
-        self.is_halted = true;
-        let conversations = self.by_key.values_mut();
-        let running = conversations.filter_map(|conversation| conversation.running.as_mut());
-        running.flat_map(Running::take_counted).collect()
-    }
-
     fn remove_ended(&mut self) {
         let is_open = |of: &Conversation| of.running.is_some() || !of.waiting.is_empty();
         self.by_key.retain(|_, conversation| is_open(conversation));
@@ -258,7 +240,11 @@ impl WaitingMessages {
 
     /// Returns how many messages wait behind each turn that waits for its user.
     pub(super) fn behind_questions(&self) -> Vec<usize> {
-        let asks = |of: &&Conversation| of.running.as_ref().is_some_and(|running| running.asks);
+        let asks = |of: &&Conversation| {
+            of.running
+                .as_ref()
+                .is_some_and(|running| running.asks.is_some())
+        };
         let asking = self.by_key.values().filter(asks);
         asking.map(|of| of.waiting.len()).collect()
     }
@@ -276,7 +262,7 @@ impl WaitingMessages {
 
 impl Conversation {
     /// Returns the number of the first messages that one turn answers, and when it may begin.
-    fn next(&self, created: Instant) -> Option<(usize, Instant)> {
+    fn next(&self) -> Option<(usize, Instant)> {
         let (arrived, first) = self.waiting.front()?;
         let (mut count, mut last) = (1, (arrived, first));
         for (at, next) in self.waiting.iter().skip(1) {
@@ -291,9 +277,6 @@ impl Conversation {
         let mut begin = *arrived;
         if first.is_plain() && last.1.more_follows() && count == self.waiting.len() {
             begin = *last.0 + NEXT_PART;
-        }
-        if first.starts + 1 == MAX_STARTS {
-            begin = begin.max(created + CALM);
         }
         Some((count, begin))
     }
@@ -316,13 +299,6 @@ impl Running {
 
     pub(super) fn ids(&self) -> impl Iterator<Item = String> {
         self.messages.iter().map(|message| message.id.clone())
-    }
-
-    /// Returns the messages whose start is counted, and counts them no more.
-    pub(super) fn take_counted(&mut self) -> Vec<String> {
-        let counted = self.ids().take(self.counted).collect();
-        self.counted = 0;
-        counted
     }
 
     /// Whether it is a turn, and not a command.

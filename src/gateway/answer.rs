@@ -14,6 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::log::log_error;
 use crate::message::Media;
 use crate::outbox::{Item, Note};
+use crate::storage::Durability;
 use crate::storage::queue::MAX_STARTS;
 use crate::text::clip;
 use crate::usage::Budget;
@@ -43,24 +44,26 @@ impl Dispatcher {
             return self.answer_job(&mut work);
         }
         let session = work.first().session.clone();
-        let asked = self.handler.agent().and_then(|agent| {
+        let mut is_told = false;
+        let asked = self.agents.agent().and_then(|agent| {
             let own = || agent.budget(&session, &work.first().origin.channel);
             let budget = budget.unwrap_or_else(own);
             self.fetch(&session, &mut work.messages, &work.cancel, &budget)?;
-            self.run(&mut work, &agent, &budget, "")
+            let response = self.run(&mut work, &agent, &budget, "")?;
+            is_told = response.stop == TurnStop::Limit && budget.is_told_again();
+            Ok(response)
         });
-        let (response, mut text) = match asked {
+        let response = match asked {
             // The message remains open, and its start was undone.
             Err(_) if self.cancel.reason().is_some() => return,
-            Err(e) => {
-                let response = Response::failed(&session, e);
-                let text = final_text(&response);
-                (response, text)
-            }
-            Ok(ended) => ended,
+            asked => asked.unwrap_or_else(|e| Response::failed(&session, e)),
         };
-        let (first, has_failed) = (work.first(), response.stop == TurnStop::Error);
-        if matches!(first.source, Source::Task) && has_failed && response.output.is_empty() {
+        let (first, mut text) = (work.first(), final_text(&response));
+        let is_report = matches!(first.source, Source::Task);
+        if response.output.is_empty() && is_told {
+            // The error that the budget is used up is shown once, not for each waiting report.
+            text.clear();
+        } else if response.output.is_empty() && is_report && response.stop == TurnStop::Error {
             // The model could not pass on the report, so the user gets the original.
             text = format!("{}\n\n{text}", clip(&first.text, MAX_POSTED));
         }
@@ -70,7 +73,8 @@ impl Dispatcher {
     /// Counts the start of a conversation's work on disk. A full disk does not prevent the answer. Returns false if the program
     /// is stopping.
     pub(super) fn start(&self, first: &Inbound) -> bool {
-        let started = self.inbox.start(&first.session);
+        let ids = self.inbox.ids(&first.session);
+        let started = self.inbox.start(&ids, Durability::Now);
         started.unwrap_or_else(|e| {
             self.show(&first.origin, Event::Notice(e.message));
             true
@@ -92,7 +96,7 @@ impl Dispatcher {
         if !is_alone || !first.text.starts_with('/') {
             return None;
         }
-        let name = self.handler.unknown_command(&first.text)?;
+        let name = self.agents.unknown_command(&first.text)?;
         Some(format!("There is no command /{name}; /help lists them."))
     }
 
@@ -120,7 +124,7 @@ impl Dispatcher {
         })
     }
 
-    /// Runs the turn, under a title for the conversation if it is not empty. Also returns the text that ends it in a chat.
+    /// Runs the turn, under a title for the conversation if it is not empty.
     ///
     /// # Errors
     /// Returns an error if the program is stopping; the messages then remain open.
@@ -130,7 +134,7 @@ impl Dispatcher {
         agent: &Agent,
         budget: &Arc<Budget>,
         title: &str,
-    ) -> Result<(Response, String)> {
+    ) -> Result<Response> {
         // A download or a check may have taken long.
         if self.cancel.reason().is_some() {
             return Err(Error::new(Kind::Interrupted, "the program is stopping"));
@@ -153,7 +157,7 @@ impl Dispatcher {
             ..Request::new(text, session)
         };
         let has_replied = AtomicBool::new(false);
-        let response = agent.run(&request, &|event| {
+        Ok(agent.run(&request, &|event| {
             let is_reply = matches!(
                 event,
                 Event::Delta(_) | Event::Progress(_) | Event::ToolStarted { .. }
@@ -165,17 +169,7 @@ impl Dispatcher {
                 chats.post(&origin.chat, text.trim());
             }
             self.show(origin, event);
-        });
-        // The error that the budget is used up is shown once, not for each waiting report.
-        let is_silent = response.stop == TurnStop::Limit
-            && budget.is_told_again()
-            && response.output.is_empty();
-        let text = if is_silent {
-            String::new()
-        } else {
-            final_text(&response)
-        };
-        Ok((response, text))
+        }))
     }
 
     /// Lets the message's turn receive later messages of its chat.

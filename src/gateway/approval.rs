@@ -4,71 +4,51 @@ use std::sync::Arc;
 
 use super::Dispatcher;
 use crate::agent::{Confirm, PendingCall};
-use crate::bus::{Decision, Event, Inbound, Question};
+use crate::bus::{Event, Inbound, Question};
 use crate::cancel::Cancel;
-use crate::telegram::Chats;
 use crate::text::{clip, fence};
 
 /// Maximum size of a call that a question shows, in bytes; about eight messages. A longer call can only be rejected.
 const MAX_SHOWN: usize = 30_000;
 
-/// Context of a turn that may ask.
-struct Asker {
-    chats: Arc<Chats>,
-    owner: i64,
-    /// The first message of the turn, which has the question.
-    first: Inbound,
-    cancel: Cancel,
-}
-
 impl Dispatcher {
-    /// Returns the callback for a message's turn; `None` if there is no owner to ask.
+    /// Returns the callback for a message's turn; `None` if there is no owner to ask. While it waits, other turns may run, and a
+    /// crash is not attributed to this turn.
     pub(super) fn asker(
         self: &Arc<Self>,
         first: &Inbound,
         cancel: &Cancel,
     ) -> Option<Arc<Confirm>> {
-        let chats = self.chats_of(&first.origin)?;
-        let asker = Asker {
-            chats: chats.clone(),
-            owner: chats.sender.owner?,
-            first: first.clone(),
-            cancel: cancel.clone(),
-        };
-        let own = self.clone();
+        let chats = self.chats_of(&first.origin)?.clone();
+        let owner = chats.sender.owner?;
+        let (own, first, cancel) = (self.clone(), first.clone(), cancel.clone());
         Some(Arc::new(move |pending: &PendingCall| {
-            own.ask(&asker, pending)
+            let chat = &first.origin.chat;
+            let place = if *chat == owner.to_string() {
+                String::new()
+            } else {
+                let chat = chats.describe(chat, &cancel).replace('`', "");
+                format!(" in the chat `{chat}`")
+            };
+            let (text, is_whole) = text(pending, &place);
+            let question = Question {
+                call: pending.id.clone(),
+                text,
+                owner,
+                only_no: !is_whole,
+                ..Question::default()
+            };
+            chats.end_activity(chat);
+            let ask = |answered: &Cancel| chats.ask(&first.id, question, answered);
+            let answer = own.inbox.ask_user(&first.session, &cancel, ask);
+            own.show(&first.origin, Event::TurnStarted);
+            answer
         }))
-    }
-
-    /// Asks and waits. Meanwhile, other turns may run, and a crash is not attributed to this turn.
-    fn ask(&self, asker: &Asker, pending: &PendingCall) -> Decision {
-        let (text, is_whole) = text(asker, pending);
-        let question = Question {
-            call: pending.id.clone(),
-            text,
-            owner: asker.owner,
-            only_no: !is_whole,
-            ..Question::default()
-        };
-        let (first, chats) = (&asker.first, &asker.chats);
-        chats.end_activity(&first.origin.chat);
-        let ask = || chats.ask(&first.id, question, &asker.cancel);
-        let answer = self.inbox.ask_user(&first.session, ask);
-        self.show(&first.origin, Event::TurnStarted);
-        answer
     }
 }
 
 /// Returns the question as Markdown, and whether it shows the whole call.
-fn text(asker: &Asker, pending: &PendingCall) -> (String, bool) {
-    let chat = &asker.first.origin.chat;
-    let place = if *chat == asker.owner.to_string() {
-        String::new()
-    } else {
-        let chat = asker.chats.describe(chat, &asker.cancel);
-        format!(" in the chat `{}`", chat.replace('`', ""))
-    };
+fn text(pending: &PendingCall, place: &str) -> (String, bool) {
     let call = [pending.arguments.as_slice(), &pending.change]
         .concat()
         .join("\n");

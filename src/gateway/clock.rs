@@ -4,78 +4,57 @@
 //! checks it again.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::Receiver;
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
-use super::Dispatcher;
-use super::monitor::Owner;
+use super::monitor::Gateway;
 use super::run::{now, run_message};
 use crate::access;
+use crate::app::bot;
 use crate::bus::Inbound;
 use crate::cron::schedule::EARLIEST;
-use crate::cron::{DueRun, Job, heartbeat};
+use crate::cron::{DueRun, heartbeat};
 use crate::error::{Context, Result};
-use crate::log::{Level, Logger, log_error};
-use crate::paths::Home;
+use crate::log::{Level, log_error};
 use crate::session::archive;
+use crate::test_speed::paced;
 use crate::timezone::Zone;
 
 /// Maximum time between two checks of the jobs, because a signal may be lost.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// Interval of checks of config.json without a poller.
+const PAUSE: Duration = Duration::from_secs(50);
 /// Interval for removing old conversations, in milliseconds.
 const REMOVAL_INTERVAL: i64 = 24 * 3600 * 1000;
 /// Delay of a new check after an error, in milliseconds.
 const RETRY: i64 = 60_000;
 
-/// Adds due jobs and heartbeats.
-pub(crate) struct Clock {
-    pub dispatcher: Arc<Dispatcher>,
-    /// Whether jobs run.
-    pub runs_jobs: bool,
-    /// The built-in job, if heartbeats are enabled.
-    pub heartbeat: Option<Job>,
-    /// Chat of jobs without one.
-    pub to: Option<String>,
-    pub zone: Zone,
-    /// Retention time of unnamed conversations; zero is unlimited.
-    pub keep: Duration,
-    pub log: Logger,
-    pub owner: Owner,
-    /// Wakes the clock when the jobs or the time may have changed.
-    pub wake: SyncSender<()>,
-    pub changed: Receiver<()>,
-}
-
-impl Clock {
-    /// Starts the clock's thread.
-    pub(crate) fn start(self) -> Result<()> {
-        let wake = self.wake.clone();
-        let stop = self.dispatcher.cancel.on_stop(move || {
-            // If the channel is full, a wake-up is already pending.
-            let _full = wake.try_send(());
-        });
+impl Gateway {
+    /// Starts the clock's thread, if it has work. `changed` wakes it when the jobs or the time may have changed.
+    pub(super) fn start_clock(self: &Arc<Self>, changed: Receiver<()>) -> Result<()> {
+        let config = &self.setup.loaded.config;
+        let adds_runs = config.cron.enabled || self.setup.heartbeat.is_some();
+        if !adds_runs && config.session.keep_days == 0 && self.dispatcher.bot.is_some() {
+            return Ok(());
+        }
+        let (own, woken) = (self.clone(), self.clone());
         let work = move || {
-            self.run();
-            drop(stop);
+            let _wake = own.shutdown.cancel.on_stop(move || woken.wake_clock());
+            own.run_clock(&changed);
         };
         let thread = Builder::new().spawn(work);
         thread.map(drop).doing("starting a thread")
     }
 
-    /// Whether the configuration needs the clock.
-    pub(crate) fn has_work(&self) -> bool {
-        self.runs_jobs || self.heartbeat.is_some() || !self.keep.is_zero()
-    }
-
-    fn home(&self) -> &Home {
-        &self.dispatcher.outbox.home
-    }
-
-    fn run(self) {
+    fn run_clock(self: &Arc<Self>, changed: &Receiver<()>) {
+        let log = self.log.sink("jobs");
+        let zone = Zone::local(&self.setup.loaded.env).unwrap_or_else(|_| Zone::utc());
         let (mut was_set, mut beat_at, mut removed_at) = (true, None, None);
+        let polls = self.dispatcher.bot.is_some();
+        let most = if polls { MAX_WAIT } else { paced(PAUSE) };
         let mut problems = Vec::new();
-        while self.dispatcher.cancel.reason().is_none() {
+        while self.shutdown.cancel.reason().is_none() {
             let now = now();
             let is_set = now >= EARLIEST;
             if is_set != was_set {
@@ -84,74 +63,79 @@ impl Clock {
                 } else {
                     "is not set: no job runs until it is"
                 };
-                let shown = self.zone.stamp(now / 1000);
-                (self.log)(Level::Warn, &format!("the clock {what}; it shows {shown}"));
+                let shown = zone.stamp(now / 1000);
+                log(Level::Warn, &format!("the clock {what}; it shows {shown}"));
                 was_set = is_set;
             }
             let mut next = None;
             if is_set {
                 if removed_at.is_none_or(|at: i64| now.saturating_sub(at) >= REMOVAL_INTERVAL) {
-                    self.remove_expired();
+                    log_error(&log, self.remove_expired());
                     removed_at = Some(now);
                 }
                 let job_at = self.tick(now, &mut problems);
-                beat_at = self.beat(now, beat_at);
+                let due = beat_at.filter(|at| *at <= now);
+                log_error(&log, due.map_or(Ok(()), |due| self.beat(due)));
+                let beat = self.setup.heartbeat.as_ref();
+                let next_beat = beat.map_or(Ok(None), |job| job.due(now, 0, &zone));
+                beat_at = log_error(&log, next_beat).flatten();
                 next = [job_at, beat_at].into_iter().flatten().min();
             }
             let left =
                 |at: i64| Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or(0));
             // The extra time prevents a rounded wait from ending too early.
-            let wait = next.map_or(MAX_WAIT, left).min(MAX_WAIT) + Duration::from_millis(2);
-            let _timeout = self.changed.recv_timeout(wait);
-            while self.changed.try_recv().is_ok() {}
+            let wait = next.map_or(most, left).min(most) + Duration::from_millis(2);
+            let _timeout = changed.recv_timeout(wait);
+            while changed.try_recv().is_ok() {}
+            if !polls {
+                self.check_config();
+            }
         }
     }
 
     /// Removes old, unused conversations of jobs and questions.
-    fn remove_expired(&self) {
-        if !self.keep.is_zero() {
-            let removed = archive::remove_expired(self.home(), self.keep, SystemTime::now());
-            log_error(&self.log, removed.doing("removing old conversations"));
+    fn remove_expired(&self) -> Result<()> {
+        let days = self.setup.loaded.config.session.keep_days;
+        if days == 0 {
+            return Ok(());
         }
+        let keep = Duration::from_secs(days.saturating_mul(24 * 3600));
+        let removed = archive::remove_expired(&self.setup.app.home, keep, SystemTime::now());
+        removed.doing("removing old conversations").map(drop)
     }
 
     /// Adds due runs, and returns the time of the next check. Reports new problems; `known` are those of the last check.
     fn tick(&self, now: i64, known: &mut Vec<String>) -> Option<i64> {
-        if !self.runs_jobs {
-            return None;
-        }
-        let runner = self.dispatcher.runner.as_ref()?;
-        let start = |due: &DueRun| self.add(run_message(self.home(), due, self.to.clone())?);
+        let (loaded, home) = (&self.setup.loaded, &self.setup.app.home);
+        let runner = self.dispatcher.runner.as_ref();
+        let runner = runner.filter(|_| loaded.config.cron.enabled)?;
+        let start = |due: &DueRun| self.add_run(run_message(home, due, bot::owner(loaded))?);
         let ticked = runner.jobs.tick(now, runner.grace, &start);
         let (next, problems) = ticked.unwrap_or_else(|e| (Some(now + RETRY), vec![e.message]));
         for problem in problems.iter().filter(|problem| !known.contains(problem)) {
-            self.owner.report(problem);
+            self.report(problem);
         }
         *known = problems;
         next
     }
 
-    fn add(&self, message: Inbound) -> Result<()> {
+    fn add_run(&self, message: Inbound) -> Result<()> {
         match self.dispatcher.inbox.add(message) {
             // The next start adds the run again.
-            Err(_) if self.dispatcher.cancel.reason().is_some() => Ok(()),
+            Err(_) if self.shutdown.cancel.reason().is_some() => Ok(()),
             added => added.map(drop).doing("starting a job"),
         }
     }
 
-    /// Adds a heartbeat if the time `beat_at` has passed, and returns the time of the next heartbeat.
-    fn beat(&self, now: i64, beat_at: Option<i64>) -> Option<i64> {
-        let job = self.heartbeat.as_ref()?;
-        if let Some(due) = beat_at.filter(|at| *at <= now) {
-            let file = access::read_untrusted(&self.home().agent(), "HEARTBEAT.md");
-            let file = log_error(&self.log, file.doing("reading agent/")).flatten();
-            if let Some(text) = file.and_then(|file| heartbeat::question(&file)) {
-                let job = job.clone();
-                let message = run_message(self.home(), &DueRun { job, due }, None);
-                let add = |message| self.add(Inbound { text, ..message });
-                log_error(&self.log, message.and_then(add));
-            }
-        }
-        log_error(&self.log, job.due(now, 0, &self.zone)).flatten()
+    /// Adds a heartbeat, if there is something to ask.
+    fn beat(&self, due: i64) -> Result<()> {
+        let (home, job) = (&self.setup.app.home, self.setup.heartbeat.clone());
+        let file = access::read_untrusted(&home.agent(), "HEARTBEAT.md").doing("reading agent/")?;
+        let text = file.and_then(|file| heartbeat::question(&file));
+        let (Some(job), Some(text)) = (job, text) else {
+            return Ok(());
+        };
+        let message = run_message(home, &DueRun { job, due }, None)?;
+        self.add_run(Inbound { text, ..message })
     }
 }

@@ -48,7 +48,7 @@ impl Dispatcher {
             Command::Undo | Command::New => self.stop_tasks(message),
             _ => 0,
         };
-        let reply = self.handler.command(command, &message.session);
+        let reply = self.agents.command(command, &message.session);
         let mut reply = reply.unwrap_or_else(|e| {
             // Other hints are for a shell.
             let near = e.hint.filter(|hint| hint.starts_with("did you mean"));

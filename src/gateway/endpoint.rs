@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use super::Dispatcher;
-use super::monitor::Owner;
+use super::monitor::Gateway;
 use crate::agent::{Agent, Request};
 use crate::bus::{Event, Origin, Response};
 use crate::cancel::Cancel;
@@ -27,54 +27,55 @@ const CHANNEL: &str = "http";
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Serves the endpoint of a gateway in a thread, which ends with the gateway.
-pub(super) fn start(
-    dispatcher: Arc<Dispatcher>,
-    settings: EndpointSettings,
-    owner: Owner,
-) -> Result<JoinHandle<()>> {
-    let log = owner.log.sink("http");
-    if let Some(warning) = settings.warning() {
-        log(Level::Warn, &warning);
-    }
-    let work = move || {
-        let cancel = dispatcher.cancel.clone();
-        let Some(listener) = listen(&settings, &owner, &cancel) else {
-            return;
+impl Gateway {
+    /// Serves the endpoint, if there is one, in a thread that ends with the gateway.
+    pub(super) fn start_endpoint(self: &Arc<Self>) -> Result<Option<JoinHandle<()>>> {
+        let Some(settings) = self.setup.http.clone() else {
+            return Ok(None);
         };
-        // The port is assigned if 0 was configured.
-        let address = listener.local_addr().unwrap_or(settings.listen);
-        log(Level::Info, &format!("listening at http://{address}/v1"));
-        let models = settings.models.clone();
-        let endpoint = http_api::Endpoint {
-            settings,
-            turn: Box::new(move |request, cancel, sink| {
-                dispatcher.answer_request(request, &models, cancel, sink)
-            }),
-            cancel,
-            log,
-        };
-        if let Err(e) = http_api::serve(listener, endpoint) {
-            owner.report(&format!("the HTTP endpoint has ended: {e}"));
+        let (own, log) = (self.clone(), self.log.sink("http"));
+        if let Some(warning) = settings.warning() {
+            log(Level::Warn, &warning);
         }
-    };
-    Builder::new().spawn(work).doing("starting a thread")
-}
-
-/// Retries while the address is in use; the other channels work meanwhile. Returns `None` if the program ends first.
-fn listen(settings: &EndpointSettings, owner: &Owner, cancel: &Cancel) -> Option<TcpListener> {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match settings.bind() {
-            Ok(listener) => return Some(listener),
-            Err(e) if pause == FIRST_PAUSE => {
-                let text = format!("the HTTP endpoint cannot start, and is tried again: {e}");
-                owner.report(&text);
+        let work = move || {
+            let Some(listener) = own.listen_for_http(&settings) else {
+                return;
+            };
+            // The port is assigned if 0 was configured.
+            let address = listener.local_addr().unwrap_or(settings.listen);
+            log(Level::Info, &format!("listening at http://{address}/v1"));
+            let (dispatcher, models) = (own.dispatcher.clone(), settings.models.clone());
+            let endpoint = http_api::Endpoint {
+                settings,
+                turn: Box::new(move |request, cancel, sink| {
+                    dispatcher.answer_request(request, &models, cancel, sink)
+                }),
+                cancel: own.shutdown.cancel.clone(),
+                log,
+            };
+            if let Err(e) = http_api::serve(listener, endpoint) {
+                own.report(&format!("the HTTP endpoint has ended: {e}"));
             }
-            Err(_) => {}
+        };
+        let thread = Builder::new().spawn(work);
+        thread.map(Some).doing("starting a thread")
+    }
+
+    /// Retries while the address is in use; the other channels work meanwhile. Returns `None` if the program ends first.
+    fn listen_for_http(&self, settings: &EndpointSettings) -> Option<TcpListener> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match settings.bind() {
+                Ok(listener) => return Some(listener),
+                Err(e) if pause == FIRST_PAUSE => {
+                    let text = "the HTTP endpoint cannot start, and is tried again";
+                    self.report(&format!("{text}: {e}"));
+                }
+                Err(_) => {}
+            }
+            self.shutdown.cancel.sleep(paced(pause)).ok()?;
+            pause = LONGEST_PAUSE.min(pause * 2);
         }
-        cancel.sleep(paced(pause)).ok()?;
-        pause = LONGEST_PAUSE.min(pause * 2);
     }
 }
 
@@ -88,7 +89,7 @@ impl Dispatcher {
         sink: &(dyn Fn(Event) + Sync),
     ) -> Result<(Response, Vec<ToolCall>), Refusal> {
         let _running = self.inbox.begin_other();
-        let agent = self.handler.agent()?;
+        let agent = self.agents.agent()?;
         if let Some(model) = &request.model {
             let chosen = agent.models.choose(model, None);
             chosen.map_err(|e| Refusal::of_model(e, models))?;

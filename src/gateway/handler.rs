@@ -3,12 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
-use super::Handler;
 use crate::agent::Agent;
 use crate::app::{App, Flags, StoredConversation, local_time, skills};
 use crate::bus::Command;
 use crate::error::{Error, Result};
-use crate::mcp::Keeper;
 use crate::outbox::{Button, Item};
 use crate::provider::catalog;
 use crate::session::Session;
@@ -22,9 +20,10 @@ const MAX_MODELS: usize = 20;
 /// Maximum size of a button's data, in bytes (Bot API, `callback_data`).
 const MAX_DATA: usize = 64;
 
-/// The agent of a home's configuration.
+/// Provides the agent, and runs commands.
 pub(super) struct HomeAgent {
-    app: Arc<App>,
+    /// The home whose configuration makes the agent; `None` for a program's agent.
+    app: Option<Arc<App>>,
     flags: Flags,
     /// Rebuilt after the tools of a server have changed.
     built: Mutex<Option<Arc<Agent>>>,
@@ -33,22 +32,29 @@ pub(super) struct HomeAgent {
 impl HomeAgent {
     pub(super) fn new(app: Arc<App>, flags: Flags) -> Self {
         Self {
-            app,
+            app: Some(app),
             flags,
             built: Mutex::default(),
         }
     }
 
-    /// Builds the agent, and lists MCP servers with unknown tools in the background, for later turns.
-    pub(super) fn begin(&self, keeper: Keeper) -> Result<()> {
-        self.build()?;
-        self.app.servers.keep_listing(keeper);
-        Ok(())
+    /// Provides one agent for all conversations, with the commands `/new` and `/status`.
+    pub(super) fn of(agent: Agent) -> Self {
+        Self {
+            app: None,
+            flags: Flags::default(),
+            built: Mutex::new(Some(Arc::new(agent))),
+        }
+    }
+
+    fn app(&self) -> Result<&Arc<App>> {
+        let app = self.app.as_ref();
+        app.ok_or_else(|| Error::failed("this command does not exist here"))
     }
 
     /// Builds the agent, and returns it with notices for the user.
     pub(super) fn build(&self) -> Result<(Arc<Agent>, Vec<String>)> {
-        let (agent, notices) = self.app.build(&self.flags)?;
+        let (agent, notices) = self.app()?.build(&self.flags)?;
         let agent = Arc::new(agent);
         *self.built() = Some(agent.clone());
         Ok((agent, notices))
@@ -58,14 +64,60 @@ impl HomeAgent {
         sync::lock(&self.built)
     }
 
-    fn conversation<'a>(&'a self, key: &'a str) -> StoredConversation<'a> {
-        let (app, memory) = (&*self.app, None);
-        StoredConversation { app, key, memory }
+    /// Returns the agent for the next turn.
+    pub(super) fn agent(&self) -> Result<Arc<Agent>> {
+        let app = self.app.as_ref();
+        if app.is_some_and(|app| app.servers.take_changed()) {
+            *self.built() = None;
+        }
+        if let Some(agent) = &*self.built() {
+            return Ok(agent.clone());
+        }
+        Ok(self.build()?.0)
+    }
+
+    /// Returns the name of an unknown command, `/NAME`, in a message.
+    pub(super) fn unknown_command(&self, message: &str) -> Option<String> {
+        skills(self.app.as_ref()?.loaded().ok()?).unknown_command(message)
+    }
+
+    /// Runs a command other than [`Command::Stop`], and returns the reply, without its destination.
+    pub(super) fn command(&self, command: &Command, session: &str) -> Result<Item> {
+        let text = match command {
+            Command::New => {
+                match &self.app {
+                    Some(_) => drop(self.conversation(session)?.reset()?),
+                    None => self.agent()?.reset(session)?,
+                }
+                "This is a new conversation.".to_owned()
+            }
+            Command::Undo => match self.conversation(session)?.undo_with_files()? {
+                Some(lines) => sentence(&lines.join("\n")),
+                None => "Nothing to undo.".to_owned(),
+            },
+            Command::Model(name) if name.is_empty() => return self.offer_models(session),
+            Command::Model(name) => self.change_model(session, name)?,
+            Command::Status if self.app.is_none() => {
+                let agent = self.agent()?;
+                let (models, window) = (agent.models_for(session)?, agent.window_use(session)?);
+                format!("`{}`\ncontext: {window}", models.first())
+            }
+            Command::Status => self.status(session)?,
+            Command::Usage => self.usage(session)?,
+            Command::Help => self.app().map(|_| telegram::help())?,
+            Command::Stop => String::new(),
+        };
+        Ok(Item::text("", &text))
+    }
+
+    fn conversation<'a>(&'a self, key: &'a str) -> Result<StoredConversation<'a>> {
+        let (app, memory) = (&**self.app()?, None);
+        Ok(StoredConversation { app, key, memory })
     }
 
     /// Names the current model, and offers the configured models and those that their providers offer, as buttons.
     fn offer_models(&self, session: &str) -> Result<Item> {
-        let loaded = self.app.loaded()?;
+        let loaded = self.app()?.loaded()?;
         let names = loaded.config.names().into_iter();
         let mut models: Vec<String> = names.map(str::to_owned).collect();
         for name in catalog::names(loaded) {
@@ -87,17 +139,17 @@ impl HomeAgent {
     }
 
     fn change_model(&self, session: &str, name: &str) -> Result<String> {
-        if self.app.is_model_fixed() {
+        if self.app()?.is_model_fixed() {
             let what =
                 "/model has no effect: BANTAM_AGENTS_DEFAULTS_MODEL_NAME is set for the gateway";
             return Err(Error::config(what));
         }
-        let (_, first) = self.conversation(session).use_model(name)?;
+        let (_, first) = self.conversation(session)?.use_model(name)?;
         Ok(format!("This chat now uses `{first}`."))
     }
 
     fn status(&self, session: &str) -> Result<String> {
-        let messages = Session::peek(&self.app.store(), session)?.messages.len();
+        let messages = Session::peek(&self.app()?.store(), session)?.messages.len();
         let agent = self.agent()?;
         Ok(format!(
             "bantam {}, `{}`\nmessages in this conversation: {messages}\ncontext: {}",
@@ -108,8 +160,9 @@ impl HomeAgent {
     }
 
     fn usage(&self, session: &str) -> Result<String> {
-        let today = local_time(&self.app.env)(SystemTime::now());
-        let total = usage::report(&self.app.home.usage(), clip(&today, 10))?.total;
+        let app = self.app()?;
+        let today = local_time(&app.env)(SystemTime::now());
+        let total = usage::report(&app.home.usage(), clip(&today, 10))?.total;
         let cost = total
             .cost
             .map_or(String::new(), |cost| format!(", cost {cost}"));
@@ -134,40 +187,4 @@ fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|first| first.to_uppercase().to_string());
     first.unwrap_or_default() + chars.as_str()
-}
-
-impl Handler for HomeAgent {
-    fn agent(&self) -> Result<Arc<Agent>> {
-        if self.app.servers.take_changed() {
-            *self.built() = None;
-        }
-        if let Some(agent) = &*self.built() {
-            return Ok(agent.clone());
-        }
-        Ok(self.build()?.0)
-    }
-
-    fn unknown_command(&self, message: &str) -> Option<String> {
-        skills(self.app.loaded().ok()?).unknown_command(message)
-    }
-
-    fn command(&self, command: &Command, session: &str) -> Result<Item> {
-        let text = match command {
-            Command::New => {
-                self.conversation(session).reset()?;
-                "This is a new conversation.".to_owned()
-            }
-            Command::Undo => match self.conversation(session).undo_with_files()? {
-                Some(lines) => sentence(&lines.join("\n")),
-                None => "Nothing to undo.".to_owned(),
-            },
-            Command::Model(name) if name.is_empty() => return self.offer_models(session),
-            Command::Model(name) => self.change_model(session, name)?,
-            Command::Status => self.status(session)?,
-            Command::Usage => self.usage(session)?,
-            Command::Help => telegram::help(),
-            Command::Stop => String::new(),
-        };
-        Ok(Item::text("", &text))
-    }
 }

@@ -19,77 +19,52 @@ mod serving;
 mod start;
 mod turn_log;
 
-use std::sync::{Arc, Mutex};
-use std::thread::{self, Builder};
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::thread::Builder;
 
-use crate::agent::{Agent, Tasks};
-use crate::bus::{Channel, Command, Event, Inbox, Origin, Outbound};
+use crate::agent::Tasks;
+use crate::bus::{Channel, Event, Inbox, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
-use crate::log::{Level, Logger};
-use crate::outbox::{Item, Outbox};
-use crate::sync;
+use crate::log::{Logger, log_error};
+use crate::outbox::Outbox;
 use crate::telegram::{self, Chats};
 pub(crate) use checks::check_command;
+use handler::HomeAgent;
 use run::JobRunner;
 pub use serving::serve;
 pub(crate) use start::run;
 
-/// Delay before another try to start a thread.
-const THREAD_RETRY: Duration = Duration::from_secs(1);
-
-/// Provides the agent and runs commands.
-pub(crate) trait Handler: Send + Sync {
-    /// Returns the agent for the next turn.
-    fn agent(&self) -> Result<Arc<Agent>>;
-
-    /// Returns the name of an unknown command, `/NAME`, in a message.
-    fn unknown_command(&self, _message: &str) -> Option<String> {
-        None
-    }
-
-    /// Runs a command other than [`Command::Stop`], and returns the reply, without its destination.
-    fn command(&self, command: &Command, session: &str) -> Result<Item>;
-}
-
 /// Answers the messages of a home.
-pub(crate) struct Dispatcher {
-    pub handler: Arc<dyn Handler>,
-    pub inbox: Inbox,
-    pub outbox: Outbox,
+struct Dispatcher {
+    agents: Arc<HomeAgent>,
+    inbox: Inbox,
+    outbox: Outbox,
     /// Runs jobs, if there can be any.
-    pub runner: Option<JobRunner>,
-    pub channels: Vec<Arc<dyn Channel>>,
+    runner: Option<JobRunner>,
+    channels: Vec<Arc<dyn Channel>>,
     /// Chats of the Telegram bot, if there is one.
-    pub bot: Option<Arc<Chats>>,
-    pub tasks: Tasks,
+    bot: Option<Arc<Chats>>,
+    tasks: Tasks,
     /// Set when the program is stopping: turns no longer start, and the next program resumes the running ones.
-    pub cancel: Cancel,
-    pub log: Logger,
-    pub turn_log: Logger,
+    cancel: Cancel,
+    log: Logger,
+    turn_log: Logger,
 }
 
 impl Dispatcher {
     /// Answers the messages of the inbox until it is closed and all turns and tasks have ended.
-    pub(crate) fn serve(self: &Arc<Self>) {
+    fn serve(self: &Arc<Self>) {
         while let Some(work) = self.inbox.take() {
-            // If no thread can be started, its closure is dropped, but not the work.
-            let slot = Arc::new(Mutex::new(Some(work)));
-            loop {
-                let (own, slot) = (self.clone(), slot.clone());
-                let answer = move || {
-                    let work = sync::lock(&slot).take();
-                    if let Some(work) = work {
-                        own.answer(work);
-                    }
-                };
-                let started = Builder::new().name("worker".to_owned()).spawn(answer);
-                match started.doing("starting a thread") {
-                    Ok(_) => break,
-                    Err(e) => (self.log)(Level::Error, &e.message),
-                }
-                thread::sleep(THREAD_RETRY);
+            let (own, (give, given)) = (self.clone(), mpsc::channel());
+            let answer = move || given.iter().for_each(|work| own.answer(work));
+            let started = Builder::new().name("worker".to_owned()).spawn(answer);
+            let started = log_error(&self.log, started.doing("starting a thread"));
+            if started.is_some() {
+                give.send(work).ok();
+            } else {
+                // Other messages wait meanwhile.
+                self.answer(work);
             }
         }
     }
@@ -110,13 +85,8 @@ impl Dispatcher {
             (self.turn_log)(level, &text);
         }
         let channels = self.channels.iter();
-        let outbound = Outbound {
-            origin: origin.clone(),
-            event,
-        };
-        for channel in channels.filter(|channel| channel.name() == origin.channel) {
-            channel.show(&outbound);
-        }
+        let own = channels.filter(|channel| channel.name() == origin.channel);
+        own.for_each(|channel| channel.show(&origin.chat, &event));
     }
 
     /// Shows the number of running background tasks of a conversation.

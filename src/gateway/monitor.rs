@@ -1,33 +1,27 @@
 //! Monitors the running gateway: ends it on a signal, restarts it when config.json has changed, and updates the status file
 //! after each poll. A change by a command is noticed at once, and one by hand at the next poll, or when updates arrive.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime};
 
+use super::Dispatcher;
 use super::start::GatewaySetup;
-use crate::app::App;
 use crate::app::status;
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
-use crate::log::{Level, Log};
+use crate::log::{Level, Log, log_error};
 use crate::notify;
-use crate::outbox::Outbox;
 use crate::paths::Home;
-use crate::secret::Secret;
 use crate::sync;
 use crate::sys;
-use crate::telegram::{Chats, PollEvent};
-use crate::test_speed::paced;
+use crate::telegram::PollEvent;
 use crate::text::to_single_line;
 
 /// Time limit for running turns when the program ends. The next start resumes the unfinished ones.
 const GRACE: Duration = Duration::from_secs(3);
-/// Interval of checks without a poller.
-const PAUSE: Duration = Duration::from_secs(50);
 
 /// Manner of the gateway's end: on a signal, or by a restart with a changed configuration.
 pub(crate) struct Shutdown {
@@ -87,17 +81,23 @@ pub(crate) fn stamp(home: &Home) -> ConfigStamp {
     Some((meta.modified().ok()?, meta.len()))
 }
 
-/// The log, and the owner of the bot, if there is one.
-#[derive(Clone)]
-pub(super) struct Owner {
-    pub chats: Option<Arc<Chats>>,
+/// A running gateway. Its threads share it.
+pub(super) struct Gateway {
+    pub setup: GatewaySetup,
+    pub dispatcher: Arc<Dispatcher>,
+    pub shutdown: Arc<Shutdown>,
     pub log: Log,
+    /// Version of config.json in use. Locked during a check, so that a second one waits for the result; a signal never does.
+    pub seen: Mutex<ConfigStamp>,
+    /// Wakes the clock.
+    pub clock: SyncSender<()>,
 }
 
-impl Owner {
-    /// Sends a warning to the owner's chat.
+impl Gateway {
+    /// Sends a warning to the chat of the bot's owner, if there is one.
     pub(super) fn tell(&self, text: &str) {
-        if let Some((chats, owner)) = self.chats.as_ref().and_then(|c| Some((c, c.sender.owner?))) {
+        let chats = self.dispatcher.bot.as_ref();
+        if let Some((chats, owner)) = chats.and_then(|chats| Some((chats, chats.sender.owner?))) {
             chats.post(&owner.to_string(), &format!("⚠️ {text}"));
         }
     }
@@ -107,135 +107,102 @@ impl Owner {
         self.log.write(Level::Error, text);
         self.tell(text);
     }
-}
 
-pub(crate) struct Monitor {
-    pub app: Arc<App>,
-    /// The token and the address in use.
-    pub token: Option<Secret>,
-    pub listen: Option<SocketAddr>,
-    /// Version of config.json in use. Locked during a check, so that a second one waits for the result; a signal never does.
-    pub seen: Mutex<ConfigStamp>,
-    pub outbox: Outbox,
-    pub shutdown: Arc<Shutdown>,
-    /// Wakes the clock.
-    pub clock: SyncSender<()>,
-    pub owner: Owner,
-    /// Problems of the configuration in use.
-    pub notices: Vec<String>,
-}
-
-impl Monitor {
-    /// Handles an event of the poller. Returns whether the program restarts now, and leaves new updates to the restarted one.
-    pub(crate) fn handle(self: &Arc<Self>, event: PollEvent) -> bool {
-        let now = SystemTime::now();
-        match event {
-            PollEvent::Serving(name) => self.record(status::serves_as(&self.app.home, name)),
-            PollEvent::Polled => self.record(status::polls(&self.app.home, None, now)),
-            PollEvent::Failing(why) => {
-                let why = to_single_line(why, 300);
-                self.record(status::polls(&self.app.home, Some(&why), now));
-            }
-            PollEvent::Arrived | PollEvent::Waiting => {}
-        }
-        if event != PollEvent::Arrived {
-            // Jobs or the clock may have changed, or messages been posted. A full channel already contains a wake-up.
-            let _full = self.clock.try_send(());
-            self.outbox.wake();
-        }
-        self.check_config();
-        self.shutdown.restart.load(Ordering::SeqCst) && self.outbox.inbox().is_idle()
+    /// Wakes the clock. If the channel is full, a wake-up is already pending.
+    pub(super) fn wake_clock(&self) {
+        let _full = self.clock.try_send(());
     }
 
-    /// Restarts the gateway if config.json has changed.
-    fn check_config(self: &Arc<Self>) {
+    /// Handles an event of the poller. Returns whether the program restarts now, and leaves new updates to the restarted one.
+    pub(super) fn handle(self: &Arc<Self>, event: PollEvent) -> bool {
+        let (home, now) = (&self.setup.app.home, SystemTime::now());
+        let recorded = match event {
+            PollEvent::Serving(name) => status::serves_as(home, name),
+            PollEvent::Polled => status::polls(home, None, now),
+            PollEvent::Failing(why) => status::polls(home, Some(&to_single_line(why, 300)), now),
+            PollEvent::Arrived | PollEvent::Waiting => Ok(()),
+        };
+        self.logged(recorded.doing("writing the status file"));
+        if event != PollEvent::Arrived {
+            // Jobs or the clock may have changed, or messages been posted.
+            self.wake_clock();
+            self.dispatcher.outbox.wake();
+        }
+        self.check_config();
+        self.shutdown.restart.load(Ordering::SeqCst) && self.dispatcher.inbox.is_idle()
+    }
+
+    /// Restarts the gateway if config.json has changed, and it can start with the new one.
+    pub(super) fn check_config(self: &Arc<Self>) {
         let mut seen = sync::lock(&self.seen);
-        let stamp = stamp(&self.app.home);
-        if stamp != *seen {
-            *seen = stamp;
-            // If a thread could not start, the next check tries again.
-            if let Err(e) = self.restart() {
-                self.owner.log.write(Level::Error, &e.message);
+        let stamp = stamp(&self.setup.app.home);
+        if stamp == *seen {
+            return;
+        }
+        *seen = stamp;
+        let setup = GatewaySetup::check(self.setup.app.reread());
+        // Asks Telegram, so it may take long.
+        let proven = setup.and_then(|setup| setup.check_channels(self).map(|()| setup.notices));
+        let Shutdown {
+            cancel, restart, ..
+        } = &*self.shutdown;
+        if cancel.reason().is_some() {
+            return;
+        }
+        let is_planned = restart.swap(proven.is_ok(), Ordering::SeqCst);
+        let notices = match proven {
+            Ok(notices) => notices,
+            Err(e) => {
+                let kept = "config.json is invalid; keeping the previous settings";
+                return self.report(&format!("{kept}: {}", e.message));
+            }
+        };
+        // The restarted program logs them.
+        let known = &self.setup.notices;
+        let new = notices.iter().filter(|notice| !known.contains(notice));
+        new.for_each(|notice| self.tell(notice));
+        if !is_planned {
+            let own = self.clone();
+            let started = Builder::new().spawn(move || own.restart_when_idle());
+            if self.logged(started.doing("starting a thread")).is_none() {
+                // The next check tries again.
+                restart.store(false, Ordering::SeqCst);
                 *seen = None;
             }
         }
     }
 
-    /// Restarts the gateway if it can start with the new configuration.
-    fn restart(self: &Arc<Self>) -> Result<()> {
-        // Asks Telegram, so it may take long.
-        let setup = GatewaySetup::check(self.app.reread());
-        let proven = setup.and_then(|setup| setup.check_channels(self).map(|()| setup.notices));
-        let shutdown = &self.shutdown;
-        if shutdown.cancel.reason().is_some() {
-            return Ok(());
-        }
-        let is_planned = shutdown.restart.swap(proven.is_ok(), Ordering::SeqCst);
-        if let Err(e) = &proven {
-            let why = &e.message;
-            self.owner.report(&format!(
-                "config.json is invalid; keeping the previous settings: {why}"
-            ));
-            return Ok(());
-        }
-        // The restarted program logs them.
-        let notices = proven.into_iter().flatten();
-        let new = notices.filter(|notice| !self.notices.contains(notice));
-        new.for_each(|notice| self.owner.tell(&notice));
-        if is_planned {
-            return Ok(());
-        }
-        let own = self.clone();
-        let restart = move || {
-            let text = "config.json has changed: restarting";
-            own.owner.log.write(Level::Info, text);
-            let is_planned = || own.shutdown.restart.load(Ordering::SeqCst);
-            while is_planned() {
-                own.outbox.inbox().wait_until_idle();
-                // The turns may have taken long, and the file may have been changed again.
-                own.check_config();
-                // A turn may have begun during the check.
-                if is_planned() && own.outbox.inbox().is_idle() {
-                    own.shutdown.stop();
-                }
+    /// Restarts the gateway when no turn is running, unless config.json becomes invalid.
+    fn restart_when_idle(self: &Arc<Self>) {
+        let text = "config.json has changed: restarting";
+        self.log.write(Level::Info, text);
+        let is_planned = || self.shutdown.restart.load(Ordering::SeqCst);
+        while is_planned() {
+            self.dispatcher.inbox.wait_until_idle();
+            // The turns may have taken long, and the file may have been changed again.
+            self.check_config();
+            // A turn may have begun during the check.
+            if is_planned() && self.dispatcher.inbox.is_idle() {
+                self.shutdown.stop();
             }
-        };
-        let started = Builder::new().spawn(restart);
-        if started.is_err() {
-            shutdown.restart.store(false, Ordering::SeqCst);
-        }
-        started.map(drop).doing("starting a thread")
-    }
-
-    /// Logs an error of a change of the status file.
-    pub(crate) fn record(&self, written: Result<()>) {
-        if let Err(e) = written {
-            let text = format!("writing the status file: {e}");
-            self.owner.log.write(Level::Error, &text);
         }
     }
 
-    /// Checks at intervals, in place of a poller.
-    pub(super) fn tick(self: Arc<Self>) -> Result<()> {
-        let work = move || {
-            while self.shutdown.cancel.sleep(paced(PAUSE)).is_ok() {
-                self.handle(PollEvent::Waiting);
-            }
-        };
-        let thread = Builder::new().spawn(work);
-        thread.map(drop).doing("starting a thread")
+    /// Logs an error.
+    pub(super) fn logged<T>(&self, result: Result<T>) -> Option<T> {
+        log_error(&self.dispatcher.log, result)
     }
 
     /// Forwards signals of other programs of this home: a new job, a message to send, or a changed setting.
     pub(super) fn listen(self: Arc<Self>) {
-        let listener = match notify::bind(&self.app.home) {
+        let listener = match notify::bind(&self.setup.app.home) {
             Ok(listener) => listener,
             Err(e) => {
                 let text = format!(
                     "other programs cannot wake the gateway, so new jobs may start up to an hour late, and their messages and \
                      changed settings wait for the next poll: {e}"
                 );
-                return self.owner.log.write(Level::Warn, &text);
+                return self.log.write(Level::Warn, &text);
             }
         };
         drop(Builder::new().spawn(move || {

@@ -54,48 +54,36 @@ impl Dispatcher {
     }
 }
 
-/// The reports of tasks go to the inbox. A dropped dispatcher ignores them.
-pub(super) struct Reports {
-    inbox: Inbox,
-    dispatcher: Weak<Dispatcher>,
-}
-
-impl Reports {
-    pub(super) fn new(inbox: &Inbox, dispatcher: &Weak<Dispatcher>) -> Self {
-        Self {
-            inbox: inbox.clone(),
-            dispatcher: dispatcher.clone(),
-        }
-    }
-}
+/// The reports of tasks go to the inbox. A dropped dispatcher shows no events.
+pub(super) struct Reports(pub Inbox, pub Weak<Dispatcher>);
 
 impl TaskSink for Reports {
     fn begin(&self) -> Cancel {
-        self.inbox.begin_task();
+        self.0.begin_task();
         Cancel::new(None)
     }
 
     /// Writes to disk before returning.
     fn keep(&self, report: &TaskReport) -> Result<()> {
-        let kept = self.inbox.keep(&[message(report)]);
+        let kept = self.0.keep(&[message(report)]);
         kept.doing("storing a background task")
     }
 
     fn forget(&self, ids: &[String]) -> Result<()> {
         // An answered report is finished already.
         let ids: Vec<String> = ids.iter().map(|id| message_id(CHANNEL, id)).collect();
-        let forgotten = self.inbox.finish(&ids);
+        let forgotten = self.0.finish(&ids);
         forgotten.doing("forgetting a background task")
     }
 
     fn event(&self, origin: &Origin, event: Event) {
-        if let Some(dispatcher) = self.dispatcher.upgrade() {
-            dispatcher.show(origin, event);
+        if let Some(own) = self.1.upgrade() {
+            own.show(origin, event);
         }
     }
 
     fn end(&self, report: Option<TaskReport>) {
-        self.inbox.push(report.iter().map(message).collect());
-        self.inbox.end_task();
+        self.0.push(report.iter().map(message).collect());
+        self.0.end_task();
     }
 }

@@ -237,10 +237,10 @@ impl Dispatcher {
             return;
         };
         let ended = runner.run_job(message.clone(), &self.cancel, |asked, title| {
-            let agent = self.handler.agent()?;
+            let agent = self.agents.agent()?;
             let budget = agent.budget(&asked.session, &asked.origin.channel);
             work.messages = vec![asked];
-            Ok(self.run(work, &agent, &budget, title)?.0)
+            self.run(work, &agent, &budget, title)
         });
         match ended {
             Ok(JobEnd::Asked(response, text)) => self.finish(work, *response, &text),

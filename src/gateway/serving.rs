@@ -6,16 +6,17 @@ use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use super::Dispatcher;
 use super::deliver::deliver;
+use super::handler::HomeAgent;
 use super::reports::Reports;
-use super::{Dispatcher, Handler};
 use crate::agent::{Agent, Tasks};
 use crate::app::status;
-use crate::bus::{Channel, Command, Inbound, Source};
+use crate::bus::{Channel, Inbound, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind as ErrorKind, Result, contained};
-use crate::log::Logger;
-use crate::outbox::{Item, Outbox};
+use crate::log::{Logger, log_error};
+use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::storage::Lock;
 use crate::telegram;
@@ -45,7 +46,7 @@ pub(super) fn lock(home: &Home) -> Result<Lock> {
 /// all messages are answered.
 ///
 /// Messages of one conversation are answered in order; those waiting together share a turn. Up to four conversations are
-/// answered at the same time. [`Command::Stop`] ends the running turn. Events of a turn are shown in its channel; the last one
+/// answered at the same time. [`Command::Stop`](crate::Command::Stop) ends the running turn. Events of a turn are shown in its channel; the last one
 /// is [`Event::Done`](crate::Event::Done). Its answer, or the reason of its failure, is delivered to its chat, like the reply to
 /// a command.
 ///
@@ -81,28 +82,23 @@ fn serve_until_end(
     let home = Home::new(std::path::absolute(home)?);
     let _lock = lock(&home)?;
     let outbox = Outbox::new(home);
-    let inbox = outbox.inbox().clone();
+    let inbox = outbox.inbox.clone();
     inbox.allow_turns(WORKERS);
     let log: Logger = Arc::new(|_, _| ());
     let dispatcher = Arc::new_cyclic(|own| Dispatcher {
-        handler: Arc::new(OneAgent(Arc::new(agent))),
+        agents: Arc::new(HomeAgent::of(agent)),
         inbox: inbox.clone(),
         runner: None,
         outbox,
         channels: channels.into_iter().map(Arc::from).collect(),
         bot: None,
-        tasks: Tasks::with_sink(Reports::new(&inbox, own)),
+        tasks: Tasks::with_sink(Reports(inbox.clone(), own.clone())),
         // Received messages are answered even after the channels have ended.
         cancel: Cancel::new(None),
         log: log.clone(),
         turn_log: log,
     });
-    let mut left = inbox.all()?;
-    left.retain(|message| {
-        let mut channels = dispatcher.channels.iter();
-        channels.any(|channel| channel.name() == message.origin.channel)
-    });
-    dispatcher.take_left(left);
+    dispatcher.take_left()?;
     if dispatcher.channels.is_empty() {
         inbox.close();
     }
@@ -110,21 +106,32 @@ fn serve_until_end(
 }
 
 impl Dispatcher {
-    /// Lets messages of an earlier program wait, and passes on its reports.
-    pub(super) fn take_left(&self, left: Vec<Inbound>) {
+    /// Lets messages of an earlier program wait, and passes on its reports. Those of other channels remain for a program that
+    /// serves them.
+    pub(super) fn take_left(&self) -> Result<()> {
+        let mut left = self.inbox.all()?;
+        left.retain(|message| {
+            let mut channels = self.channels.iter();
+            let is_own = channels.any(|channel| channel.name() == message.origin.channel);
+            is_own || (self.runner.is_some() && matches!(message.source, Source::Job(_)))
+        });
         let is_report = |message: &Inbound| matches!(message.source, Source::Task);
         let (reports, messages): (Vec<_>, Vec<_>) = left.into_iter().partition(is_report);
         for report in &reports {
             self.pass_on(report);
         }
         self.inbox.push(messages);
+        Ok(())
     }
 
     /// Answers the messages that the channels add, until all channels, if there are any, have ended or `cancel` is stopped. Then
     /// waits for all turns, tasks and deliveries.
     pub(super) fn serve_channels(self: &Arc<Self>, cancel: &Cancel) -> Result<()> {
-        let inbox = self.inbox.clone();
+        let (inbox, halted) = (self.inbox.clone(), self.clone());
         let _close = cancel.on_stop(move || inbox.close());
+        let _halt = self.cancel.on_stop(move || {
+            log_error(&halted.log, halted.inbox.halt());
+        });
         let (failed, failures) = mpsc::channel();
         let (is_over, mut delivering) = (Arc::new(AtomicBool::new(false)), Vec::new());
         let reading = Arc::new(AtomicUsize::new(self.channels.len()));
@@ -165,30 +172,5 @@ impl Dispatcher {
             served = served.and(thread.join().unwrap_or(Ok(())));
         }
         served
-    }
-}
-
-/// One agent for all conversations.
-struct OneAgent(Arc<Agent>);
-
-impl Handler for OneAgent {
-    fn agent(&self) -> Result<Arc<Agent>> {
-        Ok(self.0.clone())
-    }
-
-    fn command(&self, command: &Command, session: &str) -> Result<Item> {
-        let agent = &self.0;
-        match command {
-            Command::New => {
-                agent.reset(session)?;
-                Ok(Item::text("", "This is a new conversation."))
-            }
-            Command::Status => {
-                let (models, window) = (agent.models_for(session)?, agent.window_use(session)?);
-                let text = format!("`{}`\ncontext: {window}", models.first());
-                Ok(Item::text("", &text))
-            }
-            _ => Err(Error::failed("this command does not exist here")),
-        }
     }
 }

@@ -8,25 +8,24 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use super::clock::Clock;
+use super::Dispatcher;
 use super::handler::HomeAgent;
-use super::monitor::{self, ConfigStamp, Monitor, Owner, Shutdown};
+use super::monitor::{self, ConfigStamp, Gateway, Shutdown};
 use super::reports::Reports;
 use super::run::JobRunner;
 use super::serving::lock;
-use super::{Dispatcher, Handler, endpoint};
 use crate::agent::Tasks;
 use crate::app::bot::{self, Bot};
 use crate::app::status;
 use crate::app::{App, Flags, local_time, make_workspace, media};
-use crate::bus::{Channel, Inbound, Inbox, Source};
+use crate::bus::{Channel, TelegramMessage};
 use crate::cancel::Cancel;
 use crate::config::edit;
 use crate::config::{Loaded, keys};
 use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Kind, Result};
 use crate::http_api::{EndpointSettings, new_token};
-use crate::log::{Level, Log, log_error};
+use crate::log::{Level, Log};
 use crate::mcp::Keeper;
 use crate::notify;
 use crate::outbox::Outbox;
@@ -36,8 +35,7 @@ use crate::secret::Secret;
 use crate::storage::{self, Durability};
 use crate::sync;
 use crate::telegram::admission::Admit;
-use crate::telegram::{self, Chats, MessageSender, PollEvent, Telegram};
-use crate::timezone::Zone;
+use crate::telegram::{Chats, MessageSender, Telegram};
 
 /// Time for Telegram to check a new token.
 const CHECK_TIME: Duration = Duration::from_secs(15);
@@ -48,19 +46,22 @@ const SEND_GRACE: Duration = Duration::from_secs(3);
 const CONFIG_RETRY: Duration = Duration::from_secs(1);
 
 /// A configuration that a gateway can serve. Making it proves that.
-pub(crate) struct GatewaySetup {
-    app: Arc<App>,
+pub(super) struct GatewaySetup {
+    pub app: Arc<App>,
+    pub loaded: Arc<Loaded>,
     /// `None` if Telegram is off.
     bot: Option<Bot>,
     /// `None` if the HTTP endpoint is off.
-    http: Option<EndpointSettings>,
-    agent: HomeAgent,
-    heartbeat: Option<Job>,
+    pub http: Option<EndpointSettings>,
+    agent: Arc<HomeAgent>,
+    /// The built-in job, if heartbeats are enabled.
+    pub heartbeat: Option<Job>,
+    /// Problems of the configuration.
     pub notices: Vec<String>,
 }
 
 impl GatewaySetup {
-    pub(crate) fn check(app: App) -> Result<Self> {
+    pub(super) fn check(app: App) -> Result<Self> {
         let app = Arc::new(app);
         sync::lock(&app.servers.patience).stop();
         let loaded = app.loaded()?;
@@ -98,12 +99,13 @@ impl GatewaySetup {
         let tokens = tokens.chain(http.iter().map(|http| &http.token));
         let redactor = app.redactor()?;
         tokens.for_each(|token| redactor.learn(token.clone()));
-        let agent = HomeAgent::new(app.clone(), flags);
+        let agent = Arc::new(HomeAgent::new(app.clone(), flags));
         let (built, mut notices) = agent.build()?;
         notices.extend(built.models.choose("", None)?.warnings);
         notices.extend(told);
         notices.extend(bot.iter().flat_map(Bot::warnings));
         Ok(Self {
+            loaded: loaded.clone(),
             app,
             bot,
             http,
@@ -115,15 +117,17 @@ impl GatewaySetup {
 
     /// Checks settings that differ from the running gateway and could prevent a channel from serving: a token that Telegram
     /// refuses, or an address in use.
-    pub(super) fn check_channels(&self, current: &Monitor) -> Result<()> {
+    pub(super) fn check_channels(&self, current: &Gateway) -> Result<()> {
+        let token = |bot: &Bot| bot.settings.token.clone();
         match &self.bot {
-            Some(bot) if Some(&bot.settings.token) != current.token.as_ref() => {
+            Some(bot) if Some(token(bot)) != current.setup.bot.as_ref().map(token) => {
                 bot.check_token(&current.shutdown.cancel.with_timeout(CHECK_TIME))?;
             }
             _ => {}
         }
+        let listen = current.setup.http.as_ref().map(|http| http.listen);
         match &self.http {
-            Some(http) if Some(http.listen) != current.listen => TcpListener::bind(http.listen)
+            Some(http) if Some(http.listen) != listen => TcpListener::bind(http.listen)
                 .map(drop)
                 .doing(format_args!("listening at {}", http.listen)),
             _ => Ok(()),
@@ -141,7 +145,7 @@ pub(crate) fn run(app: &App) -> Result<()> {
         return shutdown.finish();
     };
     let _lock = lock(home)?;
-    serve(setup, seen, &shutdown)?;
+    serve(setup, seen, shutdown.clone())?;
     notify::close(home)?;
     shutdown.finish()
 }
@@ -171,120 +175,98 @@ fn read_config(app: &App, cancel: &Cancel) -> Result<Option<(ConfigStamp, Gatewa
 }
 
 /// Serves a home that this process has locked, until it is shut down. `seen` is the version of config.json before it was read.
-fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Result<()> {
-    let loaded = setup.app.loaded()?.clone();
-    let (home, config, log) = (&loaded.home, &loaded.config, log(&loaded));
-    for text in loaded.warnings.iter().chain(&setup.notices) {
+fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: Arc<Shutdown>) -> Result<()> {
+    let log = log(&setup.loaded);
+    for text in setup.loaded.warnings.iter().chain(&setup.notices) {
         log.write(Level::Warn, text);
     }
-    let (outbox, cancel) = (Outbox::new(home.clone()), shutdown.cancel.clone());
-    let inbox = outbox.inbox().clone();
-    inbox.allow_turns(config.gateway.workers);
-    let bot = match &setup.bot {
-        Some(bot) => Some(chats(&setup.app, bot, &outbox, &cancel)?),
-        None => None,
-    };
-    let owner = Owner {
-        chats: bot.clone(),
+    let dispatcher = dispatcher(&setup, log, &shutdown.cancel)?;
+    let (clock, changed) = sync_channel(1);
+    let gateway = Arc::new(Gateway {
+        setup,
+        dispatcher,
+        shutdown,
         log,
-    };
-    let told = owner.clone();
-    let keeper = Keeper {
-        cancel: cancel.clone(),
-        log,
-        tell_owner: Arc::new(move |text| told.tell(text)),
-    };
-    setup.agent.begin(keeper)?;
-    let handler: Arc<dyn Handler> = Arc::new(setup.agent);
-    let (change, changed) = sync_channel(1);
-    let monitor = Arc::new(Monitor {
-        app: setup.app.clone(),
-        token: setup.bot.as_ref().map(|bot| bot.settings.token.clone()),
-        listen: setup.http.as_ref().map(|http| http.listen),
         seen: Mutex::new(seen),
-        outbox: outbox.clone(),
-        shutdown: shutdown.clone(),
-        clock: change.clone(),
-        owner: owner.clone(),
-        notices: setup.notices,
+        clock,
     });
-    monitor.record(status::begin(home, SystemTime::now()));
-    monitor.clone().listen();
-    let mut channels: Vec<Arc<dyn Channel>> = Vec::new();
-    if let (Some(configured), Some(bot)) = (&setup.bot, &bot) {
-        let settings = configured.channel_settings();
-        let watch = Box::new(move |event: PollEvent| monitor.handle(event));
-        channels.push(Arc::new(Telegram::start(bot, settings, watch)?));
-    } else {
-        let text = "Telegram is disabled; running scheduled jobs and the heartbeat";
-        log.write(Level::Info, text);
-        monitor.tick()?;
-    }
-    let jobs = Jobs::new(home.clone(), &loaded.env).with_messages(inbox.clone());
-    let runner = JobRunner::new(jobs, &loaded);
-    let dispatcher = Arc::new_cyclic(|own| Dispatcher {
-        handler,
-        inbox: inbox.clone(),
-        outbox,
-        runner: Some(runner),
-        channels,
-        bot,
-        tasks: Tasks::with_sink(Reports::new(&inbox, own)),
-        cancel: cancel.clone(),
-        log: log.sink("gateway"),
-        turn_log: log.sink("turn"),
-    });
-    let (halted, halting) = (inbox.clone(), log.sink("gateway"));
-    let _halt = cancel.on_stop(move || {
-        log_error(&halting, halted.halt());
-    });
-    dispatcher.take_left(left(&inbox, setup.bot.as_ref(), log)?);
-    let clock = Clock {
-        dispatcher: dispatcher.clone(),
-        runs_jobs: config.cron.enabled,
-        heartbeat: setup.heartbeat,
-        to: bot::owner(&loaded),
-        zone: Zone::local(&loaded.env).unwrap_or_else(|_| Zone::utc()),
-        keep: Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600)),
-        log: log.sink("jobs"),
-        owner: owner.clone(),
-        wake: change,
-        changed,
-    };
-    if clock.has_work() {
-        clock.start()?;
-    }
-    let endpoint = match setup.http {
-        Some(settings) => Some(endpoint::start(dispatcher.clone(), settings, owner)?),
-        None => None,
-    };
-    let served = dispatcher.serve_channels(&cancel);
+    gateway.begin()?;
+    gateway.start_clock(changed)?;
+    let endpoint = gateway.start_endpoint()?;
+    let dispatcher = &gateway.dispatcher;
+    let served = dispatcher.serve_channels(&gateway.shutdown.cancel);
     endpoint.map(JoinHandle::join);
     dispatcher.outbox.wait(SEND_GRACE);
     served
 }
 
-/// Returns the messages that an earlier gateway left. Ends those that may no longer be answered.
-fn left(inbox: &Inbox, bot: Option<&Bot>, log: Log) -> Result<Vec<Inbound>> {
-    let allowed = bot.map_or(Vec::new(), |bot| bot.settings.ids());
-    let (mut left, mut ended) = (Vec::new(), Vec::new());
-    for message in inbox.all()? {
-        match &message.source {
-            // A bot may be configured again later.
-            Source::Telegram(_) if bot.is_none() => {}
-            Source::Telegram(written) if !allowed.contains(&written.user) => {
-                let text = "dropped a message from a user who is no longer in allow_from";
-                log.sink("telegram")(Level::Info, text);
-                ended.push(message.id);
-            }
-            // A program with this channel may serve this home again.
-            Source::Task if message.origin.channel != telegram::CHANNEL => {}
-            Source::Channel => {}
-            Source::Telegram(_) | Source::Task | Source::Job(_) => left.push(message),
-        }
+/// Makes the dispatcher of a gateway, with its Telegram bot.
+fn dispatcher(setup: &GatewaySetup, log: Log, cancel: &Cancel) -> Result<Arc<Dispatcher>> {
+    let (home, loaded) = (&setup.app.home, &setup.loaded);
+    let outbox = Outbox::new(home.clone());
+    let inbox = outbox.inbox.clone();
+    inbox.allow_turns(loaded.config.gateway.workers);
+    let mut channels: Vec<Arc<dyn Channel>> = Vec::new();
+    let mut chats = None;
+    if let Some(bot) = &setup.bot {
+        let own = chats_of(&setup.app, bot, &outbox, cancel)?;
+        channels.push(Arc::new(Telegram::start(&own, bot.channel_settings())?));
+        chats = Some(own);
     }
-    inbox.finish(&ended)?;
-    Ok(left)
+    let jobs = Jobs::new(home.clone(), &loaded.env).with_messages(inbox.clone());
+    Ok(Arc::new_cyclic(|own| Dispatcher {
+        agents: setup.agent.clone(),
+        inbox: inbox.clone(),
+        outbox,
+        runner: Some(JobRunner::new(jobs, loaded)),
+        channels,
+        bot: chats,
+        tasks: Tasks::with_sink(Reports(inbox.clone(), own.clone())),
+        cancel: cancel.clone(),
+        log: log.sink("gateway"),
+        turn_log: log.sink("turn"),
+    }))
+}
+
+impl Gateway {
+    /// Records the start, watches for changes, and lets the messages of an earlier gateway wait.
+    fn begin(self: &Arc<Self>) -> Result<()> {
+        let (setup, dispatcher, own) = (&self.setup, &self.dispatcher, self.clone());
+        setup.app.servers.keep_listing(Keeper {
+            cancel: self.shutdown.cancel.clone(),
+            log: self.log,
+            tell_owner: Arc::new(move |text| own.tell(text)),
+        });
+        let recorded = status::begin(&setup.app.home, SystemTime::now());
+        self.logged(recorded.doing("writing the status file"));
+        self.clone().listen();
+        if let Some(chats) = &dispatcher.bot {
+            let own = self.clone();
+            drop(chats.watch.set(Box::new(move |event| own.handle(event))));
+        } else {
+            let text = "Telegram is disabled; running scheduled jobs and the heartbeat";
+            self.log.write(Level::Info, text);
+        }
+        self.end_removed()?;
+        dispatcher.take_left()
+    }
+
+    /// Ends messages of users who have since been removed from `allow_from`.
+    fn end_removed(&self) -> Result<()> {
+        let Some(bot) = &self.setup.bot else {
+            return Ok(());
+        };
+        let (inbox, allowed) = (&self.dispatcher.inbox, bot.settings.ids());
+        let is_removed = |by: &TelegramMessage| !allowed.contains(&by.user);
+        let mut removed = inbox.all()?;
+        removed.retain(|message| message.written().is_some_and(is_removed));
+        for _ in &removed {
+            let text = "dropped a message from a user who is no longer in allow_from";
+            self.log.sink("telegram")(Level::Info, text);
+        }
+        let ids: Vec<String> = removed.into_iter().map(|message| message.id).collect();
+        inbox.finish(&ids)
+    }
 }
 
 fn log(loaded: &Loaded) -> Log {
@@ -310,7 +292,7 @@ fn admission(loaded: &Loaded) -> Box<Admit> {
     })
 }
 
-fn chats(app: &App, bot: &Bot, outbox: &Outbox, cancel: &Cancel) -> Result<Arc<Chats>> {
+fn chats_of(app: &App, bot: &Bot, outbox: &Outbox, cancel: &Cancel) -> Result<Arc<Chats>> {
     let loaded = app.loaded()?;
     let (outbox, log) = (outbox.clone(), log(loaded).sink("telegram"));
     let owner = bot.settings.ids().first().copied();

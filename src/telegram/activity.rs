@@ -5,10 +5,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::CHANNEL;
 use super::api::{Api, Failure};
 use super::send::chat_params;
-use crate::bus::{Event, Outbound};
+use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::sync;
 use crate::text::clip;
@@ -77,7 +76,7 @@ pub(super) struct Activity {
 
 impl Activity {
     /// Shows the running turns of Telegram chats.
-    pub(super) fn run(mut self, events: &Receiver<Outbound>) {
+    pub(super) fn run(mut self, events: &Receiver<(String, Event)>) {
         loop {
             let received = match self.show() {
                 Some(at) => events.recv_timeout(at.saturating_duration_since(Instant::now())),
@@ -86,21 +85,18 @@ impl Activity {
             match received {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(outbound) => self.update(outbound),
+                Ok((chat, event)) => self.update(chat, event),
             }
             // Many events may have arrived during a slow call.
-            for outbound in events.try_iter() {
-                self.update(outbound);
+            for (chat, event) in events.try_iter() {
+                self.update(chat, event);
             }
         }
     }
 
-    fn update(&mut self, Outbound { origin, event }: Outbound) {
-        if origin.channel != CHANNEL {
-            return;
-        }
+    fn update(&mut self, chat: String, event: Event) {
         let mut state = self.turns.lock();
-        let turn = state.turns.get_mut(&origin.chat);
+        let turn = state.turns.get_mut(&chat);
         match (event, turn) {
             (Event::TurnStarted, _) => {
                 self.last_id += 1;
@@ -112,9 +108,9 @@ impl Activity {
                     next_draft: now,
                     next_typing: now,
                 };
-                state.turns.insert(origin.chat, turn);
+                state.turns.insert(chat, turn);
             }
-            (Event::Done(_), _) => drop(state.turns.remove(&origin.chat)),
+            (Event::Done(_), _) => drop(state.turns.remove(&chat)),
             (Event::Delta(text), Some(turn)) => turn.draft.push_str(&text),
             (Event::Progress(_), Some(turn)) => {
                 turn.draft.clear();

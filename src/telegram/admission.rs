@@ -93,7 +93,7 @@ impl Chats {
         }
         let item = Item {
             buttons,
-            edits: press.message,
+            edits: Some(press.message),
             ..Item::text(&format!("{CHANNEL}:{}", press.chat), &text)
         };
         self.sender.post(&item);

@@ -131,8 +131,8 @@ fn decision(question: &Question, cancel: &Cancel) -> (Decision, &'static str) {
 }
 
 impl Chats {
-    /// Asks the owner about a call of the turn of message `id`, and waits for the answer. A resumed turn waits for its earlier
-    /// question.
+    /// Asks the owner about a call of the turn of message `id`, and waits for the answer, which stops `cancel`, as the end of
+    /// the turn does. A resumed turn waits for its earlier question.
     pub(crate) fn ask(&self, id: &str, question: Question, cancel: &Cancel) -> Decision {
         let answer = self.ask_and_wait(id, question, cancel);
         self.sender.is_ok("asking the owner", &answer);
@@ -140,9 +140,11 @@ impl Chats {
     }
 
     fn ask_and_wait(&self, id: &str, question: Question, cancel: &Cancel) -> Result<Decision> {
-        let inbox = self.sender.outbox.inbox();
         let question = self.begin_question(id, question)?;
-        inbox.wait_for_answer(&question.id, cancel, left(&question))?;
+        if question.answer.is_none() {
+            // Ends with the answer, a stop, or the time.
+            let _ended = cancel.sleep(left(&question));
+        }
         let ended = self.take_question(id)?.unwrap_or(question);
         let (answer, words) = decision(&ended, cancel);
         self.settle(&ended, words)?;
@@ -151,7 +153,7 @@ impl Chats {
 
     /// Stores and posts a question, unless it was asked before, and returns it.
     fn begin_question(&self, id: &str, mut question: Question) -> Result<Question> {
-        let inbox = self.sender.outbox.inbox();
+        let inbox = &self.sender.outbox.inbox;
         let (mut known, mut other) = (None, None);
         question.id = fresh_key(SystemTime::now());
         question.asked = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
@@ -188,7 +190,7 @@ impl Chats {
             taken = open.take();
             taken.is_some()
         };
-        let inbox = self.sender.outbox.inbox();
+        let inbox = &self.sender.outbox.inbox;
         inbox.change_question(|message| message.id == id, take)?;
         Ok(taken)
     }
@@ -204,12 +206,12 @@ impl Chats {
     fn settle(&self, question: &Question, decided: &str) -> Result<()> {
         if question.message == 0 {
             let unsent: Vec<String> = self.waiting_item(&question.id)?.into_iter().collect();
-            return self.sender.outbox.queue().done(&unsent);
+            return self.sender.outbox.queue.done(&unsent);
         }
         let settled = Item {
             buttons: Vec::new(),
             question: String::new(),
-            edits: question.message,
+            edits: Some(question.message),
             text: format!("{}\n\n{decided}", question.text),
             ..item(question)
         };
@@ -233,7 +235,7 @@ impl Chats {
         if let Some(shown) = self.press_admission(press) {
             return Ok((None, shown));
         }
-        let shown = press_answer(self.sender.outbox.inbox(), press)?;
+        let shown = press_answer(&self.sender.outbox.inbox, press)?;
         Ok((None, shown.to_owned()))
     }
 }

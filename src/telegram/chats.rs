@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::CHANNEL;
-use super::Transcribe;
 use super::activity::ActiveTurns;
 use super::admission::Admit;
 use super::incoming::{Downloader, UNHEARD};
 use super::send::MessageSender;
 use super::strangers::Strangers;
 use super::update::name;
+use super::{CHANNEL, Transcribe, Watch};
 use crate::bus::Inbound;
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -50,6 +49,8 @@ pub(crate) struct Chats {
     told: Mutex<BTreeSet<String>>,
     /// Set by the gateway, which can change config.json.
     pub admission: OnceLock<Box<Admit>>,
+    /// Set by the gateway, which restarts after a change.
+    pub watch: OnceLock<Watch>,
 }
 
 impl Chats {
@@ -60,7 +61,7 @@ impl Chats {
         local_time: LocalTime,
         transcribe: Option<Arc<Transcribe>>,
     ) -> Arc<Self> {
-        let queue = sender.outbox.queue().clone();
+        let queue = sender.outbox.queue.clone();
         Arc::new(Self {
             sender,
             strangers: Strangers::new(queue, bot),
@@ -72,6 +73,7 @@ impl Chats {
             asked: Mutex::default(),
             told: Mutex::default(),
             admission: OnceLock::new(),
+            watch: OnceLock::new(),
         })
     }
 

@@ -105,7 +105,7 @@ impl Delivery {
 
     /// Sends a message, or waits until a gateway has sent it.
     fn confirm(&self, id: &str, to: &str) -> Result<()> {
-        let queue = self.outbox.queue();
+        let queue = &self.outbox.queue;
         let ids = [id.to_owned()];
         let is_done = || queue.find(&ids).is_ok_and(|open| open.is_empty());
         let last = self.send_until(&is_done)?;

@@ -18,25 +18,25 @@ mod update;
 mod upload;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
 
-use crate::bus::{Channel, Inbox, Outbound};
+use crate::bus::{Channel, Event, Inbox};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::message::Media;
 /// Name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
-use crate::sync;
 use crate::tries::{self, Tries};
 use crate::usage::Budget;
 use activity::Activity;
 pub(crate) use ask::MODEL_BUTTON;
 pub(crate) use chats::Chats;
 use poll::Poller;
-pub(crate) use poll::{PollEvent, Watch, help};
+use poll::Watch;
+pub(crate) use poll::{PollEvent, help};
 pub(crate) use send::MessageSender;
 
 /// Transcribes a recording.
@@ -73,14 +73,14 @@ pub(crate) struct Settings {
 
 /// The bot as a channel. The sender's cancel stops the polling.
 pub(crate) struct Telegram {
-    poller: Mutex<Option<Poller>>,
+    settings: Settings,
     chats: Arc<Chats>,
-    events: Sender<Outbound>,
+    events: Sender<(String, Event)>,
 }
 
 impl Telegram {
-    /// Starts the threads that deliver messages and show activity. `watch` is called between polls.
-    pub(crate) fn start(chats: &Arc<Chats>, settings: Settings, watch: Watch) -> Result<Self> {
+    /// Starts the threads that deliver messages and show activity.
+    pub(crate) fn start(chats: &Arc<Chats>, settings: Settings) -> Result<Self> {
         let sender = &chats.sender;
         let activity = Activity {
             api: sender.api.clone(),
@@ -93,14 +93,8 @@ impl Telegram {
         let (events, shown) = channel();
         let showing = Builder::new().spawn(move || activity.run(&shown));
         showing.doing("starting a thread")?;
-        let poller = Poller {
-            settings,
-            chats: chats.clone(),
-            watch,
-            albums: VecDeque::new(),
-        };
         Ok(Self {
-            poller: Mutex::new(Some(poller)),
+            settings,
             chats: chats.clone(),
             events,
         })
@@ -113,8 +107,12 @@ impl Channel for Telegram {
     }
 
     fn poll(&self, _: &Inbox, _: &Cancel) -> Result<()> {
-        let poller = sync::lock(&self.poller).take();
-        poller.into_iter().for_each(Poller::run);
+        let poller = Poller {
+            settings: self.settings.clone(),
+            chats: self.chats.clone(),
+            albums: VecDeque::new(),
+        };
+        poller.run();
         Ok(())
     }
 
@@ -124,8 +122,8 @@ impl Channel for Telegram {
         Ok(())
     }
 
-    fn show(&self, event: &Outbound) {
+    fn show(&self, chat: &str, event: &Event) {
         // The thread ends with the program.
-        self.events.send(event.clone()).ok();
+        self.events.send((chat.to_owned(), event.clone())).ok();
     }
 }

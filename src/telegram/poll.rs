@@ -41,7 +41,6 @@ const COMMANDS: [(&str, &str); 7] = [
 pub(super) struct Poller {
     pub settings: Settings,
     pub chats: Arc<Chats>,
-    pub watch: Watch,
     /// The latest albums in groups that are addressed to the bot by one of their pictures.
     pub albums: VecDeque<String>,
 }
@@ -64,7 +63,7 @@ pub(crate) enum PollEvent<'a> {
 const MAX_ALBUMS: usize = 16;
 
 /// Handles an event of the poller. Returns whether the program is about to restart.
-pub(crate) type Watch = Box<dyn Fn(PollEvent) -> bool + Send>;
+pub(super) type Watch = Box<dyn Fn(PollEvent) -> bool + Send + Sync>;
 
 struct BackOff {
     tries: Tries,
@@ -101,7 +100,7 @@ impl Poller {
                 Ok(updates) => {
                     let updates = updates.as_array().map(Vec::as_slice).unwrap_or_default();
                     // A changed config.json may affect users and models, so the restarted program fetches the updates again.
-                    if !updates.is_empty() && (self.watch)(PollEvent::Arrived) {
+                    if !updates.is_empty() && self.watch(PollEvent::Arrived) {
                         let _ended = self.sender().cancel.sleep(RESTART_TIME);
                         continue;
                     }
@@ -116,7 +115,7 @@ impl Poller {
                     {
                         self.log(Level::Info, "polling works again");
                     }
-                    (self.watch)(PollEvent::Polled);
+                    self.watch(PollEvent::Polled);
                     let last = updates.iter().filter_map(update_id).max();
                     let next = last.map(|last| last + 1);
                     // A server that answers the same at once is not asked again at once.
@@ -141,12 +140,17 @@ impl Poller {
         }
     }
 
+    fn watch(&self, event: PollEvent) -> bool {
+        let watch = self.chats.watch.get();
+        watch.is_some_and(|watch| watch(event))
+    }
+
     fn sender(&self) -> &MessageSender {
         &self.chats.sender
     }
 
     fn inbox(&self) -> &Inbox {
-        self.sender().outbox.inbox()
+        &self.sender().outbox.inbox
     }
 
     fn log(&self, level: Level, text: &str) {
@@ -189,7 +193,7 @@ impl Poller {
         *back_off = BackOff::new();
         let username = me["username"].as_str().unwrap_or_default().to_owned();
         self.log(Level::Info, &format!("serving as @{username}"));
-        (self.watch)(PollEvent::Serving(&username));
+        self.watch(PollEvent::Serving(&username));
         Some(Me {
             id: me["id"].as_i64().unwrap_or_default(),
             username,
@@ -350,7 +354,7 @@ impl Poller {
         }
         // A single failure is not reported as an event.
         if time.is_some() || failing.tries.made() > 0 {
-            (self.watch)(PollEvent::Failing(why));
+            self.watch(PollEvent::Failing(why));
         }
         let wait = failing.tries.wait(time).unwrap_or(MAX_BACK_OFF);
         let wait = wait.min(MAX_BACK_OFF);

@@ -173,7 +173,7 @@ impl MessageSender {
                 return;
             }
         }
-        self.record(|| self.outbox.queue().done(ends));
+        self.record(|| self.outbox.queue.done(ends));
     }
 
     /// Sends a message with a file on a separate thread.
@@ -294,12 +294,12 @@ impl MessageSender {
     /// Drops a message that is rejected permanently or may have arrived, and reports this in its chat, or to the owner if the
     /// chat takes nothing.
     fn give_up(&self, item: &Item, failure: &Failure) -> Tried {
-        if item.edits != 0 {
+        if item.edits.is_some() {
             // The edited message may be deleted, or have this text already.
             return Tried::Sent;
         }
         if !item.question.is_empty() && !matches!(failure, Failure::Lost(_)) {
-            self.record(|| record_failure(self.outbox.inbox(), &item.question));
+            self.record(|| record_failure(&self.outbox.inbox, &item.question));
         }
         let why = what_happened(failure);
         (self.log)(Level::Error, &format!("a message to {} {why}", item.to));
@@ -337,7 +337,7 @@ impl MessageSender {
         if pieces.is_empty() && !has_file {
             pieces = markdown::pieces("(empty answer)");
         }
-        if item.edits != 0 {
+        if item.edits.is_some() {
             // Only the last piece has changed.
             pieces.drain(..pieces.len() - 1);
         }
@@ -363,7 +363,7 @@ impl MessageSender {
         }
         if !item.question.is_empty() {
             let message = message["message_id"].as_i64().unwrap_or_default();
-            let recorded = record_message(self.outbox.inbox(), &item.question, message);
+            let recorded = record_message(&self.outbox.inbox, &item.question, message);
             self.is_ok("the outbox", &recorded);
         }
         Ok(Tried::Sent)
@@ -382,16 +382,17 @@ impl MessageSender {
             if has_buttons && !item.buttons.is_empty() {
                 params["reply_markup"] = keyboard(&item.buttons);
             }
-            let method = if edits == 0 {
-                "sendMessage"
-            } else {
-                params["message_id"] = edits.into();
-                "editMessageText"
+            let method = match edits {
+                None => "sendMessage",
+                Some(id) => {
+                    params["message_id"] = id.into();
+                    "editMessageText"
+                }
             };
             let sent = self
                 .api
                 .call(method, &params, Duration::ZERO, &self.whole)?;
-            edits = 0;
+            edits = None;
             Ok(sent)
         };
         let mut result = send(&piece.html, "HTML", is_last);
@@ -424,7 +425,7 @@ impl MessageSender {
 /// Whether a text is too long to be sent as messages.
 fn is_too_long(Pending { item, pieces, .. }: &Pending) -> bool {
     let is_text =
-        *pieces == 0 && item.file.is_empty() && item.buttons.is_empty() && item.edits == 0;
+        *pieces == 0 && item.file.is_empty() && item.buttons.is_empty() && item.edits.is_none();
     is_text && item.text.encode_utf16().count() > MAX_TEXT
 }
 
