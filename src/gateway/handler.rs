@@ -7,11 +7,12 @@ use super::Handler;
 use crate::agent::Agent;
 use crate::app::{App, Flags, StoredConversation, local_time, skills};
 use crate::bus::Command;
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::mcp::Keeper;
 use crate::outbox::{Button, Item};
 use crate::provider::catalog;
-use crate::session::Session;
+use crate::session::archive;
 use crate::sync;
 use crate::telegram::{self, MODEL_BUTTON};
 use crate::text::clip;
@@ -97,14 +98,9 @@ impl HomeAgent {
     }
 
     fn status(&self, session: &str) -> Result<String> {
-        let messages = Session::peek(&self.app.store(), session)?.messages.len();
         let agent = self.agent()?;
-        Ok(format!(
-            "bantam {}, `{}`\nmessages in this conversation: {messages}\ncontext: {}",
-            env!("CARGO_PKG_VERSION"),
-            agent.models_for(session)?.first(),
-            agent.window_use(session)?
-        ))
+        let models = agent.models_for(session)?;
+        self.conversation(session).status(&agent, models.first())
     }
 
     fn usage(&self, session: &str) -> Result<String> {
@@ -154,7 +150,8 @@ impl Handler for HomeAgent {
     fn command(&self, command: &Command, session: &str) -> Result<Item> {
         let text = match command {
             Command::New => {
-                self.conversation(session).reset()?;
+                let now = SystemTime::now();
+                archive::reset(&self.app.home, session, &Cancel::new(None), now)?;
                 "This is a new conversation.".to_owned()
             }
             Command::Undo => match self.conversation(session).undo_with_files()? {
