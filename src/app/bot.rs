@@ -32,20 +32,10 @@ impl Bot {
         }
         settings.token =
             keys::resolve(&settings.token, env, &home.config()).doing("channels.telegram.token")?;
-        if !settings.api_base.is_empty() && !settings.api_base.starts_with("http") {
-            return Err(Error::config("channels.telegram.api_base has no scheme")
-                .hint("write it as http://HOST:PORT"));
-        }
-        let base = if settings.api_base.is_empty() {
-            BASE
-        } else {
-            &settings.api_base
-        };
-        let api = Arc::new(Api::new(
-            http_settings(base, &settings.proxy, env),
-            &settings.api_base,
-            &settings.token,
-        ));
+        let own = settings.api_base.as_str();
+        let base = if own.is_empty() { BASE } else { own };
+        let http = http_settings(base, &settings.proxy, env);
+        let api = Arc::new(Api::new(http, own, &settings.token));
         Ok(Self { settings, api })
     }
 
@@ -65,13 +55,8 @@ impl Bot {
 
     /// Returns the bot's numeric id, the first part of its token.
     pub(crate) fn id(&self) -> i64 {
-        self.settings
-            .token
-            .reveal()
-            .split(':')
-            .next()
-            .and_then(|id| id.parse().ok())
-            .unwrap_or_default()
+        let id = self.settings.token.reveal().split(':').next();
+        id.and_then(|id| id.parse().ok()).unwrap_or_default()
     }
 }
 

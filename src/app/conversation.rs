@@ -1,15 +1,15 @@
 //! A conversation of a home, changed by commands that its user types.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::App;
+use crate::agent::Agent;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::{Message, User};
 use crate::provider::catalog;
 use crate::session::versions::{self, Before, Version, Versions};
-use crate::session::{MemoryStore, OpenSession, Record, Session, Store, archive};
+use crate::session::{MemoryStore, OpenSession, Record, Session, Store};
 use crate::text::to_single_line;
 use crate::worker::protocol::{FileAction, FileJob};
 
@@ -125,15 +125,13 @@ impl StoredConversation<'_> {
         Ok((name, first))
     }
 
-    /// Archives a conversation and starts a new one. Returns whether there was one.
-    pub(crate) fn reset(&self) -> Result<bool> {
-        Ok(archive::reset(
-            &self.app.home,
-            self.key,
-            &Cancel::new(None),
-            SystemTime::now(),
-        )?
-        .is_some())
+    /// Describes the conversation in lines: the model that answers, the messages, and the use of the context.
+    pub(crate) fn status(&self, agent: &Agent, model: &str) -> Result<String> {
+        let messages = Session::peek(&*self.store(), self.key)?.messages.len();
+        let (version, context) = (env!("CARGO_PKG_VERSION"), agent.window_use(self.key)?);
+        Ok(format!(
+            "bantam {version}, `{model}`\nmessages in this conversation: {messages}\ncontext: {context}"
+        ))
     }
 }
 
@@ -145,12 +143,9 @@ fn take_back(open: &mut OpenSession) -> Result<()> {
 
 /// Returns the last question of a conversation.
 fn question(session: &Session) -> Option<User> {
-    session
-        .messages
-        .iter()
-        .rev()
-        .find_map(|message| match message {
-            Message::User(user) if message.is_question() => Some(user.clone()),
-            _ => None,
-        })
+    let mut messages = session.messages.iter().rev();
+    messages.find_map(|message| match message {
+        Message::User(user) if message.is_question() => Some(user.clone()),
+        _ => None,
+    })
 }

@@ -12,27 +12,17 @@ use crate::paths::of_user;
 /// # Errors
 /// Returns an error if tools could change bantam's instructions or keys.
 pub(crate) fn grants(loaded: &Loaded) -> Result<Grants> {
-    let Loaded {
-        home, config, env, ..
-    } = loaded;
     let typed = loaded.override_of(&split(WORKSPACE));
     let setting = typed.map_or(WORKSPACE, |set| &set.name);
     let mut writable = vec![Place::new(setting, workspace(loaded)?, Access::Write)];
     writable.extend(tools_write(loaded)?);
-    for (name, entry) in &config.mcp_servers {
+    for (name, entry) in &loaded.config.mcp_servers {
         let setting = format!("mcpServers.{name}.write");
-        writable.extend(paths_of_setting(
-            &setting,
-            &entry.write,
-            Access::Write,
-            env,
-        )?);
+        let paths = paths_of_setting(&setting, &entry.write, Access::Write, &loaded.env)?;
+        writable.extend(paths);
     }
-    Grants::new(
-        home,
-        writable,
-        !config.agents.defaults.restrict_to_workspace,
-    )
+    let is_restricted = loaded.config.agents.defaults.restrict_to_workspace;
+    Grants::new(&loaded.home, writable, !is_restricted)
 }
 
 /// Returns the absolute path of the workspace.
@@ -43,28 +33,17 @@ pub(crate) fn workspace(loaded: &Loaded) -> Result<PathBuf> {
     }
 }
 
-fn tools_write(loaded: &Loaded) -> Result<Vec<Place>> {
+/// Returns the directories of `tools.write_paths`.
+pub(crate) fn tools_write(loaded: &Loaded) -> Result<Vec<Place>> {
     let paths = &loaded.config.tools.write_paths;
     paths_of_setting("tools.write_paths", paths, Access::Write, &loaded.env)
-}
-
-/// Returns the directories of `tools.write_paths`.
-pub(crate) fn write_paths(loaded: &Loaded) -> Result<Vec<PathBuf>> {
-    let places = tools_write(loaded)?.into_iter();
-    Ok(places.map(|place| place.grant.path).collect())
 }
 
 /// Returns the tools' grants in addition to the workspace.
 pub(super) fn tools_grants(loaded: &Loaded) -> Result<Vec<Place>> {
     let paths = &loaded.config.tools.read_paths;
-    let mut all = tools_write(loaded)?;
-    all.extend(paths_of_setting(
-        "tools.read_paths",
-        paths,
-        Access::Read,
-        &loaded.env,
-    )?);
-    Ok(all)
+    let read = paths_of_setting("tools.read_paths", paths, Access::Read, &loaded.env)?;
+    Ok([tools_write(loaded)?, read].concat())
 }
 
 /// Resolves a setting to absolute paths.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ledger;
+use super::{App, ledger};
 use crate::cancel::Cancel;
 use crate::config::Loaded;
 use crate::config::vendors::Protocol;
@@ -74,22 +74,22 @@ pub(crate) enum Attachment {
 }
 
 /// Converts an attachment to a form that the model accepts.
-pub(crate) fn convert(loaded: &Loaded, path: &str, attachment: Attachment) -> Result<Attachment> {
+pub(crate) fn convert(app: &App, path: &str, attachment: Attachment) -> Result<Attachment> {
     let Attachment::Media(mut media) = attachment else {
         return Ok(attachment);
     };
+    let loaded = app.loaded()?;
     let (cancel, name) = (Cancel::new(None), to_single_line(path, 200));
     match media.kind() {
         MediaKind::Image => {}
         MediaKind::Pdf => {
             super::make_workspace(loaded)?;
-            let workers = super::workers(loaded)?;
-            workers.add_text(&mut media, &cancel);
+            app.workers()?.add_text(&mut media, &cancel);
         }
         MediaKind::Audio => match transcriber(loaded)? {
             Some(transcribe) => {
                 // Only the daily budget limits a user's attachments.
-                let ledger = Arc::new(ledger(loaded, super::local_time(&loaded.env)));
+                let ledger = Arc::new(ledger(loaded, app.local_time.clone()));
                 let budget = Budget::new(Some(ledger), "", "cli");
                 let words =
                     transcribe(&media, &cancel, &budget).doing(format_args!("attaching {name}"))?;

@@ -16,14 +16,16 @@ mod workspace;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::agent::prompt::PromptFiles;
 use crate::agent::{Agent, Builder, History, Limits};
 use crate::config::proxy::http_settings;
+use crate::config::vendors::VENDORS;
 use crate::config::{self, Config, Env, Loaded, Override};
+use crate::cron::schedule;
 use crate::error::{Error, Result};
 use crate::mcp::Servers;
 use crate::paths;
@@ -36,7 +38,7 @@ use crate::timezone::Zone;
 use crate::usage::Ledger;
 use crate::worker::Workers;
 pub(crate) use conversation::StoredConversation;
-pub(crate) use grants::{grants, workspace, write_paths};
+pub(crate) use grants::{grants, tools_write, workspace};
 pub(crate) use models::chain;
 pub(crate) use tools::{must_confirm_exec, unconfirmed};
 pub(crate) use workspace::{make_workspace, misplaced, workers};
@@ -140,6 +142,21 @@ impl App {
         }
     }
 
+    /// Returns the same home for a request that is not sent, with a placeholder for each missing key.
+    pub(crate) fn without_keys(mut self) -> Result<Self> {
+        let config = &self.loaded()?.config;
+        if config.agents.defaults.model_name.is_empty() && config.model_list.is_empty() {
+            return Ok(self);
+        }
+        let env = Arc::make_mut(&mut self.env);
+        for name in VENDORS.iter().flat_map(|vendor| vendor.keys) {
+            let value = env.entry((*name).to_owned());
+            value.or_insert_with(|| "not-sent".to_owned());
+        }
+        self.loaded = OnceLock::new();
+        Ok(self)
+    }
+
     /// Returns the same home, whose config.json is read again.
     pub(crate) fn reread(&self) -> Self {
         Self::new(self.home.clone(), self.env.clone())
@@ -157,16 +174,17 @@ impl App {
         let home = paths::Home::new(std::path::absolute(dir.as_ref())?);
         let mut env = config::environment();
         env.retain(|name, _| !name.starts_with("BANTAM_"));
+        let (env, text) = (Arc::new(env), settings.to_string());
+        let loaded = Loaded::read(&home, &env, Some((config::IN_CODE, &text)), Vec::new())?;
+        // A user's file may be of another version, but an unknown setting in code is a mistake.
+        if !loaded.warnings.is_empty() {
+            return Err(Error::config(loaded.warnings.join("; ")));
+        }
         let app = Self {
             is_in_code: true,
-            text: Ok(Some(settings.to_string())).into(),
-            ..Self::new(home, Arc::new(env))
+            loaded: Ok(Arc::new(loaded)).into(),
+            ..Self::new(home, env)
         };
-        // A user's file may be of another version, but an unknown setting in code is a mistake.
-        let warnings = &app.loaded()?.warnings;
-        if !warnings.is_empty() {
-            return Err(Error::config(warnings.join("; ")));
-        }
         app.prepared()
     }
 
@@ -196,12 +214,8 @@ impl App {
 
     fn load(&self) -> Result<Loaded> {
         let text = self.text()?;
-        let (home, env, overrides) = (&self.home, &self.env, self.overrides.clone());
-        if self.is_in_code {
-            let settings = text.map(|text| (config::IN_CODE, text));
-            return Loaded::read(home, env, settings, overrides);
-        }
-        let mut loaded = config::load_for(home, text, env, overrides)?;
+        let overrides = self.overrides.clone();
+        let mut loaded = config::load_for(&self.home, text, &self.env, overrides)?;
         workspace::let_typed_win(&mut loaded);
         Ok(loaded)
     }
@@ -319,7 +333,7 @@ impl App {
         if config.choose_model(&self.env)?.is_none() {
             return Err(Error::config("no model is configured").hint("run `bantam onboard`"));
         }
-        let chain = chain(loaded, &builder.agent.redactor, &mut Vec::new())?;
+        let chain = chain(loaded, "", &builder.agent.redactor, &mut Vec::new())?;
         Ok(builder.chain(chain))
     }
 }
@@ -355,10 +369,6 @@ pub(crate) fn local_time(env: &Arc<Env>) -> LocalTime {
     let (env, zone) = (env.clone(), OnceLock::new());
     Arc::new(move |time| {
         let zone = zone.get_or_init(|| Zone::local(&env).unwrap_or_else(|_| Zone::utc()));
-        let unix = time
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs();
-        zone.clock(unix.try_into().unwrap_or_default())
+        zone.clock(schedule::millis(time) / 1000)
     })
 }

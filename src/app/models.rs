@@ -7,8 +7,9 @@ use std::sync::{Arc, MutexGuard};
 use super::{App, MODEL_NAME};
 use crate::agent::{Models, TurnModels};
 use crate::config::keys::ApiKey;
+use crate::config::path::split;
 use crate::config::vendors::Protocol;
-use crate::config::{self, Config, Loaded, Model, Override};
+use crate::config::{self, Loaded, Model};
 use crate::error::Result;
 use crate::http::authority;
 use crate::provider::catalog::{self, learn_window, with_known_default};
@@ -29,14 +30,8 @@ impl App {
             return Ok(TurnModels { chain, warnings });
         }
         // Without the lock, because this may ask Ollama.
-        let mut loaded = self.loaded()?.clone();
-        if !name.is_empty() {
-            let mut config = Config::clone(&loaded.config);
-            name.clone_into(&mut config.agents.defaults.model_name);
-            loaded = Arc::new(loaded.with(config));
-        }
-        let redactor = self.redactor()?;
-        let chain = chain(&loaded, redactor, &mut warnings)?;
+        let (loaded, redactor) = (self.loaded()?, self.redactor()?);
+        let chain = chain(loaded, name, redactor, &mut warnings)?;
         if loaded.config.budget.daily_cost > 0.0 {
             let unpriced =
                 |name| format!("budget.daily_cost does not count {name}: no price is known for it");
@@ -49,9 +44,8 @@ impl App {
 
     /// Whether a flag or the environment sets the model of every conversation.
     pub(crate) fn is_model_fixed(&self) -> bool {
-        let variable = self.env.get("BANTAM_AGENTS_DEFAULTS_MODEL_NAME");
-        let is_flag = |set: &Override| set.path.join(".") == MODEL_NAME;
-        variable.is_some_and(|name| !name.is_empty()) || self.overrides.iter().any(is_flag)
+        let loaded = self.loaded();
+        loaded.is_ok_and(|loaded| loaded.override_of(&split(MODEL_NAME)).is_some())
     }
 
     fn chains(&self) -> MutexGuard<'_, HashMap<String, Arc<Chain>>> {
@@ -86,14 +80,19 @@ impl Models for App {
     }
 }
 
-/// Returns the models in order of preference. The first has a context window, unless it is the demo. Adds notices about the
-/// choice to `notices`.
+/// Returns the models in order of preference, first the one of this whole name, or else the configured one. The first has a
+/// context window, unless it is the demo. Adds notices about the choice to `notices`.
 pub(crate) fn chain(
     loaded: &Loaded,
+    name: &str,
     redactor: &Redactor,
     notices: &mut Vec<String>,
 ) -> Result<Chain> {
-    let Some(first) = first(loaded, notices)? else {
+    let first = match name {
+        "" => first(loaded, notices)?,
+        name => Some(loaded.config.named(name, &loaded.env)?),
+    };
+    let Some(first) = first.map(|model| with_known_default(model, &loaded.home)) else {
         return Ok(Chain::default().then(Demo).with_window(0));
     };
     let rows = facts::rows(&loaded.home);
@@ -105,11 +104,6 @@ pub(crate) fn chain(
     for name in &loaded.config.agents.defaults.model_fallbacks {
         let model = loaded.config.named(name, &loaded.env);
         match model.map(|model| with_known_default(model, &loaded.home)) {
-            // A repeated model would fail in the same way.
-            Ok(model)
-                if models
-                    .iter()
-                    .any(|m| m.name == model.name && m.base == model.base) => {}
             Ok(model) => models.push(model),
             Err(e) => notices.push(format!(
                 "model_fallbacks: {} is left out: {e}",
@@ -125,7 +119,7 @@ pub(crate) fn chain(
 /// Returns the configured model, or else one of a local Ollama. `None` is the demo.
 fn first(loaded: &Loaded, notices: &mut Vec<String>) -> Result<Option<Model>> {
     if let Some(model) = loaded.config.choose_model(&loaded.env)? {
-        return Ok(Some(with_known_default(model, &loaded.home)));
+        return Ok(Some(model));
     }
     if let Some(id) = ollama::pick_model(&loaded.env) {
         let model = loaded.config.named(&format!("ollama/{id}"), &loaded.env)?;

@@ -1,6 +1,6 @@
 //! State of the gateway for `bantam status`, in the file `state/gateway.json`.
 //!
-//! `{"v":1,"pid","ticks","started","bot":"@NAME","polling":{"ok","since","why"},"ended"}`, with times as RFC 3339 in UTC;
+//! `{"v":1,"pid","started","bot":"@NAME","polling":{"ok","since","why"},"ended"}`, with times as RFC 3339 in UTC;
 //! `"ended"` is set when the gateway has ended. The file is replaced without a sync, and only after changes. A gateway that
 //! crashed leaves the file unchanged, so its lock shows whether a gateway is running.
 
@@ -30,20 +30,11 @@ pub(crate) fn begin(home: &Home, now: SystemTime) -> Result<()> {
         &json!({
             "v": VERSION,
             "pid": std::process::id(),
-            "ticks": ticks(),
             "started": started,
             "bot": "",
             "polling": {"ok": true, "since": started, "why": ""},
         }),
     )
-}
-
-/// Returns when this process started, in clock ticks since the boot. A restart of the program does not change it, and in a
-/// container, another gateway may have the same process id.
-fn ticks() -> Option<String> {
-    let stat = fs_err::read_to_string("/proc/self/stat").ok()?;
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_whitespace().nth(19).map(str::to_owned)
 }
 
 /// Stores the name of the bot.
@@ -90,10 +81,7 @@ fn write(home: &Home, fields: &Value) -> Result<()> {
 
 /// Returns the file if this process has written it, also before a restart of the program, and has not ended.
 fn own(home: &Home) -> Option<Value> {
-    let is_own = |fields: &Value| {
-        let is_process = fields["pid"] == std::process::id() && fields["ticks"] == json!(ticks());
-        is_process && fields["ended"].is_null()
-    };
+    let is_own = |fields: &Value| fields["pid"] == std::process::id() && fields["ended"].is_null();
     read(home).filter(is_own)
 }
 
@@ -154,14 +142,11 @@ mod tests {
             (&fields["bot"], &fields["ended"]),
             (&json!("@some_bot"), &json!(rfc3339(at(50))))
         );
-        // Of another process, which may have the same id in another container.
-        for (field, value) in [("pid", json!(1)), ("ticks", json!("1"))] {
-            begin(&home, at(60)).unwrap();
-            change(&home, |fields| fields[field] = value).unwrap();
-            end(&home, at(70)).unwrap();
-            assert!(read(&home).unwrap()["ended"].is_null(), "{field}");
-            assert!(!is_restarted(&home), "{field}");
-        }
+        // Of another process.
+        begin(&home, at(60)).unwrap();
+        change(&home, |fields| fields["pid"] = 1.into()).unwrap();
+        end(&home, at(70)).unwrap();
+        assert!(read(&home).unwrap()["ended"].is_null() && !is_restarted(&home));
         storage::replace(&path(&home), b"{\"v\":2}", Durability::Later).unwrap();
         assert!(read(&home).is_none());
     }

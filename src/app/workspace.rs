@@ -48,32 +48,18 @@ pub(crate) fn make_workspace(loaded: &Loaded) -> Result<()> {
     let workspace = &workspace(loaded)?;
     if workspace.is_dir() {
         return Ok(());
-    } else if workspace.exists() {
-        return Err(Error::config(format!(
-            "the workspace {} is a file, not a directory",
-            workspace.display()
-        ))
-        .hint("move it away, or set `agents.defaults.workspace`"));
     }
-    let (setting, created) = if *workspace == loaded.home.workspace() {
-        (
-            "BANTAM_HOME",
-            template::write("workspace", workspace).map(drop),
-        )
+    let created = if workspace.exists() {
+        let what = format!("{} is a file, not a directory", workspace.display());
+        Err(Error::config(what))
+    } else if *workspace == loaded.home.workspace() {
+        template::write("workspace", workspace).map(drop)
     } else {
-        (
-            WORKSPACE,
-            fs_err::create_dir_all(workspace).map_err(Error::from),
-        )
+        fs_err::create_dir_all(workspace).map_err(Error::from)
     };
+    let hint = "set BANTAM_HOME or agents.defaults.workspace to a directory that you can write";
     let created = created.doing("creating the workspace");
-    created.map_err(|e| {
-        if e.hint.is_some() {
-            e
-        } else {
-            e.hint(format!("set {setting} to a directory that you can write"))
-        }
-    })
+    created.map_err(|e| e.hint(hint))
 }
 
 /// Returns the workers for the file and exec jobs of all tools.

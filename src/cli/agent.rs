@@ -45,7 +45,11 @@ pub(super) fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let ui = &ui.with_flags(args);
     let schema = AnswerSchema::read_from(args)?;
     let flags = flags(args, ui, schema.as_ref())?;
-    let app = Arc::new(app.with_overrides(overrides(app, args)?));
+    let mut app = app.with_overrides(overrides(app, args)?);
+    if args.has("dry-run") {
+        app = app.without_keys()?;
+    }
+    let app = Arc::new(app);
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);
     let question = question::read(args, &app.home, ui, deadline.as_ref())?;
@@ -200,7 +204,7 @@ impl Run<'_> {
         for (path, file) in piped.chain(self.args.values("attach").map(read)) {
             let mut file = file?;
             if !self.args.has("dry-run") {
-                file = media::convert(loaded, path, file)?;
+                file = media::convert(&self.app, path, file)?;
                 self.ui.warn(&attach::pdf_warning(path, &file));
             }
             question::attach(request, file, &redactor);
@@ -273,6 +277,10 @@ fn overrides(app: &App, args: &Args) -> Result<Vec<Override>> {
     if let Some(dir) = args.value("workspace") {
         let dir = std::path::absolute(dir).doing("finding the workspace")?;
         let shown = dir.display().to_string();
+        if dir.is_file() {
+            let what = format!("--workspace: {} is a file", to_single_line(&shown, 300));
+            return Err(Error::usage(what).hint("name a directory; `-a` attaches a file"));
+        }
         if !dir.is_dir() {
             let create = format!("mkdir -p {}", shell_words::quote(&shown));
             return Err(not_found_near("directory", &shown, None, &create).doing("--workspace"));

@@ -10,14 +10,8 @@ use crate::app::App;
 use crate::error::{Error, Result};
 use crate::text::{nearest, not_found_near, to_single_line};
 
-/// What a command needs, and what it does.
-pub(super) enum Needs {
-    InHome(fn(&App, &Ui, &Args) -> Result<u8>),
-    Anywhere(fn(&Ui, &Args) -> Result<u8>),
-}
-
 pub(super) struct Subcommand {
-    pub run: Needs,
+    pub run: fn(&App, &Ui, &Args) -> Result<u8>,
     /// The help in lines: the name and the words after it (`KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable), a
     /// sentence, examples, and flags with their help, under headings if there are many. Two spaces separate columns.
     pub text: &'static str,
@@ -247,11 +241,10 @@ mod tests {
     ];
 
     const fn command(text: &'static str) -> Subcommand {
-        let run = Needs::Anywhere(run);
         Subcommand { run, text }
     }
 
-    fn run(_: &Ui, args: &Args) -> Result<u8> {
+    fn run(_: &App, _: &Ui, args: &Args) -> Result<u8> {
         args.exclude(&[]).map(|()| 0)
     }
 

@@ -1,5 +1,7 @@
 //! `bantam completions` and `bantam man`: shell completions and the manual page, from the command tables.
 
+use std::collections::BTreeSet;
+
 use super::args::{Args, Flag, Subcommand};
 use super::ui::Ui;
 use super::{COMMANDS, command_of, find, help, print, topics};
@@ -8,9 +10,10 @@ use crate::config::path;
 use crate::config::vendors::VENDORS;
 use crate::cron::{Job, Jobs};
 use crate::error::Result;
-use crate::paths::shown_key;
+use crate::paths::{shown_key, telegram_chat};
 use crate::session::{FileStore, Store};
 use crate::skills::Skills;
+use crate::template;
 use crate::text::{self, is_unsafe_to_show, not_found};
 
 /// The scripts ask [`complete`] for names.
@@ -20,7 +23,7 @@ const SCRIPTS: [(&str, &str); 3] = [
     ("fish", include_str!("texts/bantam.fish")),
 ];
 
-pub(super) fn completions(_: &Ui, given: &Args) -> Result<u8> {
+pub(super) fn completions(_: &App, _: &Ui, given: &Args) -> Result<u8> {
     let shell = given.words[0].as_str();
     match SCRIPTS.iter().find(|(name, _)| *name == shell) {
         Some((_, script)) => print(script).map(|()| 0),
@@ -120,6 +123,20 @@ fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Vec
             };
             Jobs::new(home, &app.env).list()?.iter().map(name).collect()
         }
+        (None, "NAME") => {
+            let built_in = template::names("agent/prompts").into_iter();
+            let own = fs_err::read_dir(home.agent().join("prompts"));
+            let own = own.into_iter().flatten().flatten();
+            let own = own.filter_map(|file| file.file_name().into_string().ok());
+            let files: BTreeSet<String> = built_in.map(str::to_owned).chain(own).collect();
+            let names = files.iter().filter_map(|file| file.strip_suffix(".md"));
+            names.map(str::to_owned).collect()
+        }
+        (_, "telegram:CHAT") => {
+            let keys = FileStore::new(home).list()?.into_iter();
+            let chats = keys.map(|key| key.replacen('_', ":", 1));
+            chats.filter(|chat| telegram_chat(chat).is_ok()).collect()
+        }
         (Some("mcp"), "NAME") => app.loaded()?.config.mcp_servers.keys().cloned().collect(),
         (Some("skills"), "NAME") => {
             let found = Skills::new(home.agent(), Vec::new()).all();
@@ -140,7 +157,7 @@ fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Vec
 }
 
 /// Prints the pages of all commands as a manual page.
-pub(super) fn man(_: &Ui, _: &Args) -> Result<u8> {
+pub(super) fn man(_: &App, _: &Ui, _: &Args) -> Result<u8> {
     // Escapes backslashes and dashes, and dots at the beginning of lines. The text is not indented, because its 80 columns would
     // not fit a terminal otherwise.
     let section = |command: &Subcommand| {

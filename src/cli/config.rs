@@ -111,14 +111,7 @@ fn whole_paths(names: &[String], mut value: Value) -> Value {
 
 /// Returns errors about unusable directories.
 fn problems(loaded: &Loaded) -> Vec<Error> {
-    let workspace = app::workspace(loaded).unwrap_or_default();
-    let in_the_way = workspace.ancestors().find(|path| path.is_file());
-    let in_the_way = in_the_way.map(|file| {
-        let what = format!("agents.defaults.workspace: {} is a file", file.display());
-        Error::config(what).hint("set it to a directory that you can write")
-    });
-    let workers = app::workers(loaded).err();
-    let unusable = in_the_way.into_iter().chain(workers);
+    let unusable = app::workers(loaded).err().into_iter();
     unusable.chain(app::unconfirmed(&loaded.config)).collect()
 }
 

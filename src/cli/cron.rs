@@ -69,16 +69,14 @@ pub(super) fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 /// Runs a new check once, and tells its result, because a job whose check never prints anything would be silent forever.
 fn try_check(run: &CheckCommand, check: &JobCheck) -> String {
     const ELSEWHERE: &str = " (shell commands see only the workspace and tools.read_paths)";
-    const REFUSED: [&str; 3] = ["denied", "No such file", "not permitted"];
     match run(check, &Cancel::new(None)) {
         Ok(Ok(output)) => {
             let lines = counted(output.trim().lines().count(), "line");
             format!("the check prints {lines} now, so the model would be asked")
         }
         Ok(Err(why)) => {
-            let is_refused = REFUSED.iter().any(|word| why.contains(word));
-            let more = if is_refused { ELSEWHERE } else { "" };
-            format!("the check found nothing now, so the model would not be asked: {why}{more}")
+            let what = "the check found nothing now, so the model would not be asked";
+            format!("{what}: {why}{ELSEWHERE}")
         }
         Err(e) => format!("warning: {}{ELSEWHERE}", to_single_line(&e.message, 300)),
     }

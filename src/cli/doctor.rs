@@ -7,11 +7,9 @@ use crate::app::bot::Bot;
 use crate::app::facts::Facts;
 use crate::app::{self, App};
 use crate::config::Loaded;
-use crate::config::proxy::host;
 use crate::doctor::break_out::{self, Subject};
 use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Kind, Result};
-use crate::ssrf;
 use crate::tool::exec::passed;
 
 /// Prints checks as they finish, and returns whether one failed. At a terminal, lines are wrapped, but fixes are not, so that a
@@ -81,20 +79,15 @@ fn workspace_and_sandbox(app: &App, loaded: &Loaded) -> Result<bool> {
 
 /// Asks the configured model.
 pub(super) fn question(loaded: &Loaded) -> Check {
-    let mut check = match app::chain(loaded, &loaded.redactor(), &mut Vec::new()) {
+    let mut check = match app::chain(loaded, "", &loaded.redactor(), &mut Vec::new()) {
         Ok(chain) => model::ask(&chain),
         Err(e) => Check::of_error("answer", e),
     };
     if let (Some(Kind::Unavailable), Ok(Some(model))) =
         (check.cause, loaded.config.choose_model(&loaded.env))
     {
-        let is_near = ssrf::is_private(&host(&model.base));
-        let or = if is_near {
-            "start it"
-        } else {
-            "check HTTPS_PROXY"
-        };
-        check.fix = Some(format!("curl -I {}    # or {or}", model.base));
+        let or = "start the server, or check HTTPS_PROXY";
+        check.fix = Some(format!("curl -I {}    # {or}", model.base));
     }
     check
 }

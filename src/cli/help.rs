@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::args::{Args, Subcommand};
 use super::topics::{self, HelpEntry};
 use super::ui::Ui;
-use super::{COMMANDS, find, print, table, terminal};
+use super::{App, COMMANDS, find, print, table, terminal};
 use crate::error::Result;
 use crate::text::{self, nearest, not_found_near};
 
@@ -32,7 +32,7 @@ fn width() -> usize {
     }
 }
 
-pub(super) fn run(ui: &Ui, args: &Args) -> Result<u8> {
+pub(super) fn run(_: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let name = args.words.join(" ");
     if name.is_empty() {
         return overview();

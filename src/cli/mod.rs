@@ -41,14 +41,14 @@ use crate::error::{Error, Result};
 use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
-use args::{Args, Needs, Subcommand};
+use args::{Args, Subcommand};
 use ui::{Ui, hanging_indent, notice, print, print_json, report, say, table, terminal};
 
 /// Makes commands from their functions and help texts.
 macro_rules! commands {
-    ($($kind:ident($run:path) $text:literal)+) => {
+    ($($run:path, $text:literal;)+) => {
         &[$(Subcommand {
-            run: Needs::$kind($run),
+            run: $run,
             text: include_str!(concat!("texts/", $text, ".txt")),
         }),+]
     };
@@ -56,43 +56,43 @@ macro_rules! commands {
 
 /// All commands in the order of the help, with the files of their help in `texts/`.
 const COMMANDS: &[Subcommand] = commands! {
-    InHome(agent::run) "agent"
-    InHome(gateway) "gateway"
-    InHome(onboard::run) "onboard"
-    InHome(doctor::run) "doctor"
-    InHome(status::run) "status"
-    InHome(service::run) "service"
-    InHome(send::send) "send"
-    InHome(tools::run) "tools"
-    InHome(models::run) "models"
-    InHome(config::get) "config-get"
-    InHome(config::set) "config-set"
-    InHome(config::unset) "config-unset"
-    InHome(config::edit) "config-edit"
-    InHome(sessions::list) "sessions-list"
-    InHome(sessions::show) "sessions-show"
-    InHome(sessions::search) "sessions-search"
-    InHome(sessions::reset) "sessions-reset"
-    InHome(sessions::erase) "sessions-erase"
-    InHome(skills::list) "skills-list"
-    InHome(skills::show) "skills-show"
-    InHome(skills::install) "skills-install"
-    InHome(skills::remove) "skills-remove"
-    InHome(mcp::list) "mcp-list"
-    InHome(mcp::test) "mcp-test"
-    InHome(mcp::add) "mcp-add"
-    InHome(mcp::remove) "mcp-remove"
-    InHome(usage::run) "usage"
-    InHome(cron::add) "cron-add"
-    InHome(cron::list) "cron-list"
-    InHome(cron::remove) "cron-remove"
-    InHome(cron::enable) "cron-enable"
-    InHome(cron::disable) "cron-disable"
-    InHome(cron::run_now) "cron-run"
-    InHome(cron::history) "cron-history"
-    Anywhere(completions::completions) "completions"
-    Anywhere(completions::man) "man"
-    Anywhere(help::run) "help"
+    agent::run, "agent";
+    gateway, "gateway";
+    onboard::run, "onboard";
+    doctor::run, "doctor";
+    status::run, "status";
+    service::run, "service";
+    send::send, "send";
+    tools::run, "tools";
+    models::run, "models";
+    config::get, "config-get";
+    config::set, "config-set";
+    config::unset, "config-unset";
+    config::edit, "config-edit";
+    sessions::list, "sessions-list";
+    sessions::show, "sessions-show";
+    sessions::search, "sessions-search";
+    sessions::reset, "sessions-reset";
+    sessions::erase, "sessions-erase";
+    skills::list, "skills-list";
+    skills::show, "skills-show";
+    skills::install, "skills-install";
+    skills::remove, "skills-remove";
+    mcp::list, "mcp-list";
+    mcp::test, "mcp-test";
+    mcp::add, "mcp-add";
+    mcp::remove, "mcp-remove";
+    usage::run, "usage";
+    cron::add, "cron-add";
+    cron::list, "cron-list";
+    cron::remove, "cron-remove";
+    cron::enable, "cron-enable";
+    cron::disable, "cron-disable";
+    cron::run_now, "cron-run";
+    cron::history, "cron-history";
+    completions::completions, "completions";
+    completions::man, "man";
+    help::run, "help";
 };
 
 /// Runs the program as a worker process or a command, depending on the first argument.
@@ -127,10 +127,7 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
     match args::parse(command, args.iter().skip(taken).cloned())? {
         None if taken == 0 => help::show(&[command]),
         None => help::show(&find(&words[..taken].join(" "))),
-        Some(args) => match command.run {
-            Needs::Anywhere(run) => run(ui, &args),
-            Needs::InHome(run) => run(&App::open(env)?, ui, &args),
-        },
+        Some(args) => (command.run)(&App::open(env)?, ui, &args),
     }
 }
 

@@ -130,7 +130,7 @@ impl Repl {
         let loaded = self.app.loaded()?;
         for (path, _) in named {
             let file = attach::read(path, loaded, None, &self.ui)?;
-            let file = media::convert(loaded, path, file)?;
+            let file = media::convert(&self.app, path, file)?;
             self.ui.warn(&attach::pdf_warning(path, &file));
             question::attach(&mut request, file, &self.agent.redactor);
         }

@@ -178,7 +178,8 @@ fn system(loaded: &Loaded, root: &Path) -> Result<String> {
     }
     lines.push_str("ProtectSystem=strict\nProtectHome=read-only\n");
     let mut writable = vec![app::workspace(loaded)?];
-    writable.extend(app::write_paths(loaded)?);
+    let opened = app::tools_write(loaded)?.into_iter();
+    writable.extend(opened.map(|place| place.grant.path));
     writable.retain(|path| !path.starts_with(root));
     writable.insert(0, root.to_owned());
     for path in writable {

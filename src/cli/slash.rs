@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use super::repl::Repl;
 use super::{sessions, table};
 use crate::agent::Request;
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::paths::{CLI, session_name, shown_key};
 use crate::provider::catalog::{self, Offer};
@@ -99,13 +100,13 @@ impl Repl {
     }
 
     fn start_over(&mut self) -> Result<()> {
-        let mut kept = String::new();
+        let (mut kept, now) = (String::new(), SystemTime::now());
         if self.flags.memory.is_some() {
-            self.session = session_name(CLI, &fresh_key(SystemTime::now()))?;
-        } else if self.stored().reset()? {
-            let old = segments::earlier(&self.app.home.session(&self.session))?.next();
+            self.session = session_name(CLI, &fresh_key(now))?;
+        } else {
+            let old = archive::reset(&self.app.home, &self.session, &Cancel::new(None), now)?;
             let old = old.and_then(|old| Some(shown_key(&old.file_stem()?.to_string_lossy())));
-            kept = format!("; /resume {} goes back", old.unwrap_or_default());
+            kept = old.map_or(kept, |old| format!("; /resume {old} goes back"));
         }
         self.unanswered = None;
         self.model.clear();
@@ -225,12 +226,9 @@ impl Repl {
     }
 
     fn status(&self) -> Result<()> {
-        let models = self.models()?;
-        let context = self.agent.window_use(&self.session)?;
+        let status = self.stored().status(&self.agent, self.models()?.first())?;
         self.describe();
-        let model = models.first();
-        self.ui
-            .note(&format!("the model is {model}; context: {context}"));
+        self.ui.line(&printable(&status));
         Ok(())
     }
 }

@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::models::{check_base, in_config, is_address};
-use super::path::{get, join, list_leaves, shape, walk};
+use super::path::{get, join, list_leaves, list_values, shape, walk};
 use super::{Config, keys, shown, user_id};
 use crate::error::{Context, Error, Result};
 use crate::paths::telegram_chat;
@@ -83,25 +83,39 @@ pub(super) fn out_of_range(json: &Value) -> Option<BadValue> {
     None
 }
 
+/// Returns the path of a list in place of a section, whose values serde would take in order. `at` is where `value` stands.
+pub(super) fn list_for_section(value: &Value, at: &[String]) -> Option<Vec<String>> {
+    let mut lists = list_leaves(value, &Value::is_array).into_iter();
+    lists.find_map(|below| {
+        let items = get(value, &below)?.as_array()?;
+        let path = [at, &below].concat();
+        let takes = |value| refused(&path, value).is_none();
+        if takes(json!({})) && !takes(json!("")) {
+            return Some(path);
+        }
+        let mut items = items.iter().enumerate();
+        items.find_map(|(n, item)| list_for_section(item, &[&path[..], &[n.to_string()]].concat()))
+    })
+}
+
+/// Returns the error of a configuration with this value alone.
+fn refused(path: &[String], value: Value) -> Option<serde_json::Error> {
+    let below = |value, name: &String| match name.parse::<usize>() {
+        Ok(_) => json!([value]),
+        Err(_) => json!({ name: value }),
+    };
+    let alone = path.iter().rev().fold(value, below);
+    Config::deserialize(&alone).err()
+}
+
 /// Returns the first value of the wrong type. The value itself is left out, because it may be a misplaced key.
 pub(super) fn wrong_type(json: &Value) -> Option<BadValue> {
-    let is_leaf = |value: &Value| match value {
-        Value::Array(items) => !items.iter().any(Value::is_object),
-        value => value.as_object().is_some_and(Map::is_empty),
-    };
-    let refused = |path: &[String], value: Value| {
-        let below = |value, name: &String| match name.parse::<usize>() {
-            Ok(_) => json!([value]),
-            Err(_) => json!({ name: value }),
-        };
-        let alone = path.iter().rev().fold(value, below);
-        Config::deserialize(&alone).err()
-    };
     let is_wrong = |path: &Vec<String>| {
         let value = get(json, path);
         value.is_some_and(|value| refused(path, value.clone()).is_some())
     };
-    let path = list_leaves(json, &is_leaf).into_iter().find(is_wrong)?;
+    let mut leaves = list_values(json).into_iter();
+    let path = list_for_section(json, &[]).or_else(|| leaves.find(is_wrong))?;
     // A setting of words names them all if it gets another one.
     let words = refused(&path, json!("?")).map_or(String::new(), |e| e.to_string());
     let (mut what, shape) = ("has the wrong type", shape());

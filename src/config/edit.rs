@@ -115,8 +115,9 @@ pub(crate) fn save(
         // Writes through a symbolic link instead of replacing it.
         let path = fs_err::canonicalize(home.config()).unwrap_or_else(|_| home.config());
         let written = storage::replace(&path, new.as_bytes(), Durability::Now);
-        let written = written.doing("writing config.json");
-        written.map_err(|e| home.hinted(e))?;
+        written
+            .doing("writing config.json")
+            .map_err(|e| home.hinted(e))?;
         crate::notify::signal(home);
     }
     Ok(loaded)

@@ -151,9 +151,11 @@ fn read_layers(
         config = Config::deserialize(&json);
     }
     let bad = match (check::out_of_range(&json), config) {
-        (None, Ok(config)) => return Ok((config, unknown)),
         (Some(bad), _) => Some(bad),
-        (None, Err(_)) => check::wrong_type(&json),
+        (None, Ok(config)) if check::list_for_section(&json, &[]).is_none() => {
+            return Ok((config, unknown));
+        }
+        (None, _) => check::wrong_type(&json),
     };
     let bad = bad.ok_or_else(|| Error::config(format!("{name} cannot be read")))?;
     // The value is not named, because it may be a misplaced key.
@@ -349,6 +351,11 @@ mod tests {
 {"agents":{"defaults":{"timeout":"hush"}}}           | agents.defaults.timeout has the wrong type   | use an integer, 0 or more, without quotes
 {"agents":{"defaults":{"timeout":-1}}}               | agents.defaults.timeout is -1                | use 1 or more
 {"agents":{"defaults":{"timeout":0}}}                | agents.defaults.timeout is 0                 | use 1 or more
+{"agents":[]}                                         | agents has the wrong type                    | an object
+{"channels":[{"telegram":{}}]}                       | channels has the wrong type                  | an object
+{"agents":{"defaults":[[]]}}                         | agents.defaults has the wrong type           | an object
+{"mcpServers":{"a":[]}}                              | mcpServers.a has the wrong type              | an object
+{"model_list":[{"model":"a/b"},{"price":[1]}]}       | model_list[1].price has the wrong type       | an object
 {"agents":null}                                      | agents has the wrong type                    | an object
 {"tools":{"confirm":"exec"}}                         | tools.confirm has the wrong type             | a list
 {"model_list":{}}                                    | model_list has the wrong type                | a list

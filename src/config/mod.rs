@@ -73,11 +73,8 @@ impl McpServer {
     fn args_and_secrets(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut is_value = false;
         self.args.iter().map(move |word| {
-            let flag = if word.starts_with('-') {
-                word.as_str()
-            } else {
-                ""
-            };
+            let flag = Some(word.as_str()).filter(|word| word.starts_with('-'));
+            let flag = flag.unwrap_or_default();
             let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
             let is_secret = is_secret_name(name);
             let at = match value {
@@ -174,12 +171,9 @@ pub(crate) fn read(home: &Home) -> Result<Option<String>> {
         }
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => {
-            let hint = match e.kind() {
-                ErrorKind::PermissionDenied => "run `bantam doctor`, which tells how to own it",
-                _ => "make it a readable JSON file, or set BANTAM_HOME to another directory",
-            };
             let what = format!("cannot read {}: {}", path.display(), Error::from(e));
-            Err(Error::config(what).hint(hint))
+            Err(Error::config(what)
+                .hint("make it a JSON file that you own; `bantam doctor` tells how"))
         }
         Ok(text) => Ok(Some(text)),
     }

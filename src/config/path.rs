@@ -138,7 +138,7 @@ pub(crate) fn list_settings(shape: &Value) -> Vec<Vec<String>> {
     list_leaves(shape, &|value| value.is_array() || value.get("*").is_some())
 }
 
-/// Returns the paths of the values that are neither objects nor lists of objects.
+/// Returns the paths of the values that are neither objects with members nor lists of objects.
 pub(crate) fn list_values(value: &Value) -> Vec<Vec<String>> {
     list_leaves(value, &|value| {
         let items = value.as_array();
@@ -150,7 +150,9 @@ pub(crate) fn list_values(value: &Value) -> Vec<Vec<String>> {
 pub(super) fn list_leaves(value: &Value, is_leaf: &dyn Fn(&Value) -> bool) -> Vec<Vec<String>> {
     let members: Vec<(String, &Value)> = match value {
         value if is_leaf(value) => return vec![Vec::new()],
-        Value::Object(members) => members.iter().map(|(name, v)| (name.clone(), v)).collect(),
+        Value::Object(members) if !members.is_empty() => {
+            members.iter().map(|(name, v)| (name.clone(), v)).collect()
+        }
         Value::Array(items) => (0..).map(|n: usize| n.to_string()).zip(items).collect(),
         _ => return vec![Vec::new()],
     };

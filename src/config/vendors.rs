@@ -117,9 +117,6 @@ pub(crate) fn base(vendor: &Vendor, env: &Env) -> String {
 fn ollama_base(host: &str) -> String {
     let (scheme, rest) = host.split_once("://").unwrap_or(("", host));
     let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let path = path
-        .trim_end_matches('/')
-        .trim_end_matches("chat/completions");
     let path = path.trim_end_matches('/').trim_end_matches("v1");
     let parts = place.rsplit_once(':');
     let (name, port) = match parts.filter(|(_, port)| !port.ends_with(']')) {
@@ -185,7 +182,6 @@ mod tests {
             ("http://0.0.0.0:11434", "http://localhost:11434/v1"),
             ("http://nas:11434/v1/", "http://nas:11434/v1"),
             ("nas:11434/v1/", "http://nas:11434/v1"),
-            ("nas/v1/chat/completions", "http://nas:11434/v1"),
             ("https://nas/ollama/", "https://nas/ollama/v1"),
         ] {
             assert_eq!(moved("ollama", host), expected, "{host}");

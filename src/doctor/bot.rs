@@ -34,17 +34,16 @@ pub(crate) fn bot(api: &Api, has_users: bool) -> Check {
 }
 
 fn failed(failure: &Failure) -> Check {
-    match failure {
-        Failure::Unauthorized(why) => {
-            let why = to_single_line(why, 200);
-            Check::fail(NAME, format!("Telegram refused the token ({why})"))
-                .fix("bantam onboard    # with the token that @BotFather shows for /token")
-        }
-        e => {
-            let why = to_single_line(&e.text(), 200);
-            let fix =
-                "curl -I https://api.telegram.org    # through a proxy: channels.telegram.proxy";
-            Check::fail(NAME, format!("cannot reach Telegram: {why}")).fix(fix)
-        }
-    }
+    let (found, fix) = match failure {
+        Failure::Unauthorized(_) => (
+            "",
+            "bantam onboard    # with the token that @BotFather shows for /token",
+        ),
+        _ => (
+            "cannot reach Telegram: ",
+            "curl -I https://api.telegram.org    # through a proxy: channels.telegram.proxy",
+        ),
+    };
+    let why = to_single_line(&failure.text(), 300);
+    Check::fail(NAME, format!("{found}{why}")).fix(fix)
 }

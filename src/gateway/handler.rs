@@ -6,10 +6,11 @@ use std::time::SystemTime;
 use crate::agent::Agent;
 use crate::app::{App, Flags, StoredConversation, local_time, skills};
 use crate::bus::Command;
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::outbox::{Button, Item};
 use crate::provider::catalog;
-use crate::session::Session;
+use crate::session::archive;
 use crate::sync;
 use crate::telegram::{self, MODEL_BUTTON};
 use crate::text::clip;
@@ -86,7 +87,10 @@ impl HomeAgent {
         let text = match command {
             Command::New => {
                 match &self.app {
-                    Some(_) => drop(self.conversation(session)?.reset()?),
+                    Some(app) => {
+                        let now = SystemTime::now();
+                        archive::reset(&app.home, session, &Cancel::new(None), now)?;
+                    }
                     None => self.agent()?.reset(session)?,
                 }
                 "This is a new conversation.".to_owned()
@@ -149,14 +153,9 @@ impl HomeAgent {
     }
 
     fn status(&self, session: &str) -> Result<String> {
-        let messages = Session::peek(&self.app()?.store(), session)?.messages.len();
         let agent = self.agent()?;
-        Ok(format!(
-            "bantam {}, `{}`\nmessages in this conversation: {messages}\ncontext: {}",
-            env!("CARGO_PKG_VERSION"),
-            agent.models_for(session)?.first(),
-            agent.window_use(session)?
-        ))
+        let models = agent.models_for(session)?;
+        self.conversation(session)?.status(&agent, models.first())
     }
 
     fn usage(&self, session: &str) -> Result<String> {

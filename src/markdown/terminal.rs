@@ -17,8 +17,8 @@ const MAX_START: usize = 256;
 /// Writer of one answer.
 #[derive(Default)]
 pub(crate) struct Terminal {
-    /// Width of the terminal.
-    columns: usize,
+    /// Width of the terminal. A change counts from the next line of text or table on.
+    pub(crate) columns: usize,
     /// Unread text of the current line.
     held: String,
     /// Whether the kind of the current line is known, and its marker was shown.
@@ -39,7 +39,6 @@ impl Terminal {
     pub(crate) fn new(columns: usize) -> Self {
         Self {
             columns,
-            wrap: Wrap::new(columns),
             ..Self::default()
         }
     }
@@ -152,8 +151,14 @@ impl Terminal {
             }
         }
         rest.clone_into(&mut self.held);
-        self.wrap.begin(&start, hang, out);
+        self.begin_wrap(&start, hang, out);
         self.is_begun = true;
+    }
+
+    /// Wraps from here on. The last column remains empty, because terminals differ there.
+    fn begin_wrap(&mut self, start: &str, hang: String, out: &mut String) {
+        self.wrap.limit = self.columns.saturating_sub(1);
+        self.wrap.begin(start, hang, out);
     }
 
     /// Shows a line of a code block, unchanged.
@@ -214,7 +219,7 @@ impl Terminal {
 
     /// Shows a line of texts with their styles.
     fn show_row(&mut self, texts: &[(&str, u16)], out: &mut String) {
-        self.wrap.begin("", "  ".to_owned(), out);
+        self.begin_wrap("", "  ".to_owned(), out);
         for (text, base) in texts {
             put(&read(text, *base), &mut self.wrap, out);
         }

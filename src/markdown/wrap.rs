@@ -22,8 +22,8 @@ pub(super) const SHOWN: u16 = BOLD | ITALIC | STRIKE | CODE | LINK;
 /// whole.
 #[derive(Default)]
 pub(super) struct Wrap {
-    /// Maximum length of a line; 0 disables wrapping.
-    limit: usize,
+    /// Maximum length of a line; 0 disables wrapping. Each line may have another one.
+    pub(super) limit: usize,
     /// Column of the cursor, and number of pending spaces before `word`.
     column: usize,
     spaces: usize,
@@ -38,14 +38,6 @@ pub(super) struct Wrap {
 }
 
 impl Wrap {
-    /// Wraps for a terminal with `columns` columns. The last column remains empty, because terminals differ there.
-    pub(super) fn new(columns: usize) -> Self {
-        Self {
-            limit: columns.saturating_sub(1),
-            ..Self::default()
-        }
-    }
-
     /// Writes the start of a line; further lines of its paragraph start with `hang`.
     pub(super) fn begin(&mut self, start: &str, hang: String, out: &mut String) {
         out.push_str(start);
@@ -90,10 +82,7 @@ impl Wrap {
         if self.shown != 0 {
             out.push_str(RESET);
         }
-        *self = Self {
-            limit: self.limit,
-            ..Self::default()
-        };
+        *self = Self::default();
     }
 
     fn end_word(&mut self, out: &mut String) {

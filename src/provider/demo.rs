@@ -24,12 +24,15 @@ impl Provider for Demo {
     }
 
     fn chat(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, ProviderError> {
-        let reply = match request.messages.last() {
+        let mut reply = match request.messages.last() {
             Some(Message::ToolResult(result)) if result.content.trim().is_empty() => say("Done."),
             Some(Message::ToolResult(result)) => say(result.content.trim_end()),
             Some(Message::User(user)) => answer(user, request.tools),
             _ => say(HELP),
         };
+        // As if a host had counted them, so that every report says the same.
+        reply.usage.prompt_tokens = request.input_tokens;
+        reply.usage.completion_tokens = reply.text.len() as u64 / 4;
         if !reply.text.is_empty() {
             sink.event(Event::Delta(reply.text.clone()));
         }
@@ -50,10 +53,8 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
     let lower = line.to_ascii_lowercase();
     // ASCII lower case preserves offsets, so an offset in `lower` is valid in `line`.
     let after = |verb: &str| {
-        lower
-            .starts_with(verb)
-            .then(|| line[verb.len()..].trim())
-            .filter(|rest| !rest.is_empty())
+        let rest = lower.starts_with(verb).then(|| line[verb.len()..].trim());
+        rest.filter(|rest| !rest.is_empty())
     };
     let plain = lower.trim_end_matches(['.', '?', '!']);
     let (tool, arguments) = if let "list" | "list files" | "ls" = plain {
@@ -77,10 +78,9 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
     if !tools.iter().any(|t| t.name == tool) {
         return say(&format!("The tool {tool} is not offered here."));
     }
-    let (id, name) = ("demo_1".to_owned(), tool.to_owned());
     let call = ToolCall {
-        id,
-        name,
+        id: "demo_1".to_owned(),
+        name: tool.to_owned(),
         arguments: arguments.to_string(),
         ..ToolCall::default()
     };

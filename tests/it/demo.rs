@@ -5,6 +5,17 @@ use serde_json::{Value, json};
 use crate::harness::{Home, has_all, merged};
 use crate::model::{Model, Reply};
 
+#[test]
+fn answer_and_usage_report_the_same_tokens() {
+    let home = Home::empty();
+    let answer = home.agent(["--json", "-m", "hi"]).json();
+    let usage = home.run(["usage", "--json"]).json();
+    for name in ["prompt_tokens", "completion_tokens", "total_tokens"] {
+        assert!(answer["usage"][name].as_u64() > Some(0), "{answer}");
+        assert_eq!(answer["usage"][name], usage["total"][name], "{name}");
+    }
+}
+
 /// `bantam agent -m "list files"` on a machine without any setup.
 #[test]
 fn without_a_configuration_the_demo_model_answers() {

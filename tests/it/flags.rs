@@ -37,6 +37,20 @@ fn dry_run_output_equals_the_request() {
     assert_eq!(shown, sent);
 }
 
+/// It sends nothing.
+#[test]
+fn dry_run_needs_no_key() {
+    let named = json!({ "agents": { "defaults": { "model_name": "groq/small" } } });
+    let listed = json!({ "model_list": [ { "model_name": "fast", "model": "groq/small" } ] });
+    for config in [named, listed] {
+        let home = Home::with(&config);
+        home.agent(["-m", "hi"]).exits(3).says("GROQ_API_KEY");
+        let run = home.agent(["--dry-run", "-m", "hi"]);
+        let shown: Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
+        assert_eq!(shown["model"], "small");
+    }
+}
+
 #[test]
 fn flags_choose_tools_instructions_and_limits_of_a_request() {
     let model = Model::answering(|_, _| Reply::text("Arr."));

@@ -192,8 +192,16 @@ fn names_are_completed() {
         .exits(0);
     let server = r#"mcpServers.time={"command":"true"}"#.split_once('=').unwrap();
     home.run(["config", "set", server.0, server.1]).exits(0);
+    home.write("agent/prompts/news.md", "News of {{input}}");
+    home.write("sessions/telegram_-100_7.jsonl", "");
+    let chat = "telegram:-100_7";
     for (words, expected) in [
-        (&["sessions", "show", ""][..], &["garden"][..]),
+        (&["-t", ""][..], &["explain-log", "news", "summarize"][..]),
+        (&["-t", "ne"], &["news"]),
+        (&["--to", "tele"], &[chat]),
+        (&["send", "--to", "telegram:-"], &[chat]),
+        (&["cron", "add", "--to", ""], &[chat]),
+        (&["sessions", "show", "ga"], &["garden"]),
         (&["-s", ""], &["garden"]),
         (&["cron", "run", "w"], &["water"]),
         (&["mcp", "test", ""], &["time"]),

@@ -306,7 +306,10 @@ fn server_is_tested_with_a_question_and_keeps_its_settings() {
         (BOT, ""),
     ];
     onboard(closed(&home), &asked).finish().exits(0);
-    assert_eq!(chosen(&home), "server/small");
+    assert_eq!(chosen(&home), "server2/small");
+    let second = json!({ "model": "server2/*", "api_base": other.base() });
+    assert_eq!(config(&home)["model_list"], json!([entry, second]));
+    assert_eq!(other.requests().last().unwrap().body["model"], "small");
     let requests = other.requests();
     assert!(requests.iter().all(|r| r.header("authorization").is_none()));
 }

@@ -1,5 +1,8 @@
 //! Output of a running turn on a terminal and in a pipe.
 
+use std::fs;
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Home, has_all, seen};
@@ -121,6 +124,30 @@ fn each_piece_is_shown_before_the_answer_ends() {
         "{:?}",
         run.stdout
     );
+}
+
+/// What is shown keeps its lines.
+#[test]
+fn text_after_a_resize_has_the_new_width() {
+    let words = "seven letters ".repeat(8);
+    let answer = format!("{words}\n\n{words}\n\nDone.");
+    let (model, home) = Home::of(Model::scripted([Reply::text(&answer).held_after(3)]));
+    let asked = home.bantam().args(["agent", "-n", "-m", "hi"]);
+    let running = asked.on_a_clever_terminal(60).spawn();
+    running.wait_for_stdout("seven");
+    let script = running.pid();
+    let children = fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap();
+    let terminal = format!("/proc/{}/fd/1", children.split_whitespace().next().unwrap());
+    let stty = Command::new("stty")
+        .args(["-F", &terminal, "cols", "25"])
+        .status();
+    assert!(stty.unwrap().success());
+    model.release();
+    let run = running.finish();
+    let shown = seen(&run.exits(0).stdout);
+    let (_, after) = shown.split_once("\n\n").unwrap();
+    assert!(after.lines().all(|line| line.len() < 25), "{shown:?}");
+    assert!(after.ends_with("Done.\n"), "{shown:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::super::ui::Ui;
 use super::super::{doctor, say, table};
 use crate::app::App;
 use crate::config::vendors::{self, Protocol, VENDORS, Vendor};
-use crate::config::{self, Env, Loaded, edit, keys};
+use crate::config::{self, Config, Env, Loaded, edit, keys};
 use crate::doctor::Outcome;
 use crate::error::{Kind, Result};
 use crate::provider::catalog::{self, Offer};
@@ -17,7 +17,7 @@ use crate::text::{nearest, to_single_line};
 
 /// Maximum number of listed models; some gateways have hundreds.
 const MAX_SHOWN: usize = 20;
-/// Name of a provider that is given by its address.
+/// Name of a provider that is given by its address, and the start of further ones' names.
 const SERVER: &str = "server";
 
 /// Asks until a model answers or the user accepts it anyway, and then saves it. Before that, no file is written.
@@ -235,7 +235,8 @@ fn ask_provider<'a>(app: &'a App, ui: &Ui) -> Result<ProviderChoice<'a>> {
             return Ok((vendor.name.to_owned(), own));
         }
         if text.contains("://") {
-            return Ok((SERVER.to_owned(), read_address(text)?));
+            let address = read_address(text)?;
+            return Ok((server_name(&address, config), address));
         }
         let near = nearest(text, names.iter().copied());
         let near = near.map_or(
@@ -258,6 +259,19 @@ fn ask_provider<'a>(app: &'a App, ui: &Ui) -> Result<ProviderChoice<'a>> {
         api_base,
         key: None,
     })
+}
+
+/// Returns the name of the server at an address: `server`, or with a number if another one has that name.
+fn server_name(address: &str, config: &Config) -> String {
+    let numbered = (2..).map(|n| format!("{SERVER}{n}"));
+    let mut names = std::iter::once(SERVER.to_owned()).chain(numbered);
+    let is_free = |name: &String| {
+        let prefix = format!("{name}/");
+        let mut entries = config.model_list.iter();
+        let other = entries.find(|entry| entry.model.starts_with(&prefix));
+        other.is_none_or(|entry| entry.api_base.trim_end_matches('/') == address)
+    };
+    names.find(is_free).unwrap_or_default()
 }
 
 /// Returns the names of the providers: first those whose key is set, and an Ollama that answers.

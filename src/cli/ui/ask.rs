@@ -64,7 +64,8 @@ impl Ui {
         Ok(String::from_utf8_lossy(&answer[..read.doing("reading the answer")?]).into_owned())
     }
 
-    /// Asks until the answer is one of these, and returns its meaning. Enter is the empty answer. `None` as in [`Ui::ask`].
+    /// Asks until the answer begins one of these, and returns its meaning. Enter is the empty answer, which comes first. `None`
+    /// as in [`Ui::ask`].
     pub(super) fn choose<T: Copy>(
         &self,
         question: &str,
@@ -73,7 +74,10 @@ impl Ui {
         let mut asked = question.to_owned();
         while let Some(typed) = self.ask(&asked, Echo::Shown)? {
             let typed = typed.to_ascii_lowercase();
-            if let Some((_, meant)) = answers.iter().find(|(answer, _)| *answer == typed) {
+            if let Some((_, meant)) = answers
+                .iter()
+                .find(|(answer, _)| answer.starts_with(&typed))
+            {
                 return Ok(Some(*meant));
             }
             asked = format!("Not understood. {question}");
@@ -83,13 +87,7 @@ impl Ui {
 
     /// Asks whether to do something; Enter means `default`. `None` after Ctrl-C or Ctrl-D.
     pub(in crate::cli) fn yes_or_no(&self, question: &str, default: bool) -> Result<Option<bool>> {
-        let answers = [
-            ("", default),
-            ("y", true),
-            ("yes", true),
-            ("n", false),
-            ("no", false),
-        ];
+        let answers = [("", default), ("yes", true), ("no", false)];
         let shown = if default { "[Y/n]" } else { "[y/N]" };
         self.choose(&format!("{question} {shown} "), &answers)
     }

@@ -16,7 +16,6 @@ use crate::bus::{Event, Origin, Response, TurnStop};
 use crate::cancel::{Cancel, CancelReason};
 use crate::cli::error_json;
 use crate::error::{Error, Kind as ErrorKind};
-use crate::markdown::Terminal;
 use crate::paths::shown_key;
 use crate::sync;
 use crate::text::{clip, millis, printable, to_single_line};
@@ -148,12 +147,9 @@ impl Ui {
                 "Allow? [y]es / [n]o / [a]lways {tool} in this conversation (default: no) "
             );
             let answers = [
-                ("y", Decision::Yes),
-                ("yes", Decision::Yes),
                 ("", Decision::No),
-                ("n", Decision::No),
+                ("yes", Decision::Yes),
                 ("no", Decision::No),
-                ("a", Decision::Always),
                 ("always", Decision::Always),
             ];
             match ui.choose(&asked, &answers) {
@@ -171,9 +167,8 @@ impl Ui {
     fn delta(&self, text: &str) {
         let mut shown = self.lock();
         let rendered = self.has_colors().then(|| {
-            let columns = terminal::columns();
-            let markdown = &mut shown.markdown;
-            let markdown = markdown.get_or_insert_with(|| Terminal::new(columns));
+            let markdown = shown.markdown.get_or_insert_default();
+            markdown.columns = terminal::columns();
             markdown.push(text)
         });
         shown.answer(rendered.as_deref().unwrap_or(text));
