@@ -20,8 +20,6 @@ pub(crate) mod prompt;
 mod request;
 mod resume;
 mod task;
-#[cfg(test)]
-mod tests;
 mod turn;
 
 use std::collections::BTreeMap;

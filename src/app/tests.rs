@@ -1,19 +1,16 @@
 //! Fuzz tests: reading ends without a panic for arbitrary bytes from hosts and MCP servers, in configurations, conversations
 //! and the queue.
-//!
-//! Runs for two seconds, or `BANTAM_FUZZ_SECONDS`. `BANTAM_FUZZ_SEED` repeats an earlier run.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::*;
 use crate::cancel::Cancel;
+use crate::fuzz::{below, fuzz};
 use crate::provider::ToolOffer;
 use crate::provider::reply::{Read, ReplyBuilder};
 use crate::provider::{anthropic, openai, responses};
-use crate::rng::Rng;
 use crate::sse;
 use crate::test_dir::TestDir;
 use crate::tool::ToolSpec;
@@ -46,69 +43,9 @@ fn files(folder: &str) -> Vec<Vec<u8>> {
     paths.into_iter().map(read).collect()
 }
 
-fn below(chance: &mut Rng, limit: usize) -> usize {
-    usize::try_from(chance.below(limit.max(1) as u64)).unwrap()
-}
-
-/// Mutates bytes, with and without breaking JSON.
-fn mutated(chance: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
-    const PIECES: [&[u8]; 16] = [
-        b"null",
-        b"[]",
-        b"{}",
-        b"\"\"",
-        b"-1",
-        b"1e999",
-        b"\\ud800",
-        b"\n\n",
-        b"\r",
-        b"data: ",
-        b"<think>",
-        b"</think>",
-        b"<tool_call>",
-        b"99999999999999999999",
-        b"\"index\":18446744073709551615,",
-        b"\xff\x00",
-    ];
-    let mut bytes = corpus[below(chance, corpus.len())].clone();
-    for _ in 0..=below(chance, 6) {
-        let (at, more) = (below(chance, bytes.len()), below(chance, 40));
-        let end = (at + more).min(bytes.len());
-        match below(chance, 6) {
-            0 => drop(bytes.drain(at..end)),
-            1 => bytes
-                .get_mut(at)
-                .into_iter()
-                .for_each(|byte| *byte ^= 1 << (more % 8)),
-            2 => drop(bytes.splice(at..end, PIECES[below(chance, PIECES.len())].iter().copied())),
-            3 => bytes.extend_from_within(at..end),
-            4 => bytes.truncate(at),
-            _ => {
-                let other = &corpus[below(chance, corpus.len())];
-                let from = below(chance, other.len());
-                drop(bytes.splice(at..at, other[from..].iter().copied()));
-            }
-        }
-    }
-    bytes
-}
-
-/// Mutates inputs and reads them until the time is up.
-fn fuzz(corpus: &[Vec<u8>], mut read: impl FnMut(&[u8], &mut Rng)) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let seed = number("BANTAM_FUZZ_SEED").unwrap_or(0x5eed_u64) | 1;
-    let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
-    let (mut chance, mut runs) = (Rng(seed), 0_u64);
-    while runs < 100 || Instant::now() < until {
-        let state = chance.0;
-        let bytes = mutated(&mut chance, corpus);
-        let done =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(&bytes, &mut chance)));
-        assert!(done.is_ok(), "state {state:#x}: {}", bytes.escape_ascii());
-        runs += 1;
-    }
-    println!("{runs} runs from seed {seed:#x}");
-}
+/// Sequences that are likely to break a parser.
+const PIECES: &str = "null¦[]¦{}¦\"\"¦-1¦1e999¦\\ud800¦\n\n¦\r¦data: ¦<think>¦</think>¦<tool_call>¦99999999999999999999¦\
+    \"index\":18446744073709551615,¦\0";
 
 #[test]
 fn no_bytes_of_a_host_make_reading_them_panic() {
@@ -120,7 +57,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
         schema: "{}".into(),
     };
     let offers: Vec<ToolOffer> = tools.specs().map(offer).collect();
-    fuzz(&corpus(), |bytes, chance| {
+    fuzz(&corpus(), PIECES, |bytes, chance| {
         let readers: [Read; 3] = [openai::read, anthropic::read, responses::read];
         for read in readers {
             let [mut whole, mut streamed] = [0, 1].map(|_| ReplyBuilder::new(&offers, &|_| ()));
@@ -162,7 +99,7 @@ fn no_bytes_in_the_configuration_make_reading_it_panic() {
     corpus.push(
         br#"{"model_list":[{"model_name":"a","model":"vllm/a","price":{"input":0.5}}],"mcpServers":{"x":{"command":"y","env":{"A":"${B}"}}},"tools":{"confirm":["writes"],"exec":{"timeout":60}}}"#.to_vec(),
     );
-    fuzz(&corpus, |bytes, _| {
+    fuzz(&corpus, PIECES, |bytes, _| {
         let text = String::from_utf8_lossy(bytes);
         let Ok(loaded) = Config::load(Some(("c", &text)), &Env::new(), Vec::new()) else {
             return;
@@ -181,7 +118,7 @@ fn no_message_of_a_server_makes_reading_it_panic() {
         r#"{"name":"say","description":"Says.","inputSchema":{"type":"object","properties":{}},"annotations":{"readOnlyHint":true}}"#,
     ];
     let corpus = frames.map(|frame| frame.as_bytes().to_vec());
-    fuzz(&corpus, |bytes, _| {
+    fuzz(&corpus, PIECES, |bytes, _| {
         crate::mcp::read_frame(&String::from_utf8_lossy(bytes));
     });
 }
@@ -206,7 +143,7 @@ fn hostile_log_lines_do_not_panic() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let mut number = 0_usize;
-    fuzz(&corpus, |bytes, _| {
+    fuzz(&corpus, PIECES, |bytes, _| {
         let Ok(spoilt) = serde_json::from_slice::<crate::storage::Fields>(bytes) else {
             return;
         };

@@ -312,14 +312,5 @@ mod tests {
                 "{error}"
             );
         }
-        let mut mode = fs_err::metadata(&config).unwrap().permissions();
-        std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o666);
-        fs_err::set_permissions(&config, mode).unwrap();
-        assert!(
-            key("cmd:/bin/echo x")
-                .unwrap_err()
-                .message
-                .contains("others can write")
-        );
     }
 }

@@ -263,48 +263,6 @@ mod tests {
         Config::load(Some(("config.json", text)), &Env::new(), Vec::new())
     }
 
-    #[test]
-    fn later_layers_win() {
-        let env = Env::from(
-            [
-                ("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS", "7"),
-                ("BANTAM_CHANNELS_TELEGRAM_ALLOW_FROM", "1, 2"),
-                (
-                    "BANTAM_MODEL_LIST",
-                    r#"[{"model":"openai/x","max_tokens":9}]"#,
-                ),
-            ]
-            .map(|(name, text)| (name.to_owned(), text.to_owned())),
-        );
-        let text =
-            r#"{"agents":{"defaults":{"max_tokens":5,"max_retries":1}},"model_list":[{},{}]}"#;
-        let flags = vec![
-            Override::new("--model", "agents.defaults.model_name", "openai/fast"),
-            Override::new("--max-tokens", "agents.defaults.max_tokens", 8),
-        ];
-        let loaded = Config::load(Some(("c", text)), &env, flags).unwrap();
-        let config = &loaded.config;
-        let defaults = &config.agents.defaults;
-        assert_eq!((defaults.max_tokens, defaults.max_retries), (8, 1));
-        assert_eq!(
-            (defaults.timeout, defaults.model_name.as_str()),
-            (600, "openai/fast")
-        );
-        assert_eq!(config.channels.telegram.allow_from, ["1", "2"]);
-        assert_eq!(config.model_list.len(), 1);
-        assert_eq!(config.model_list[0].max_tokens, 0, "the flag wins");
-        assert_eq!(config.session.keep_days, 30);
-        let origin = |path: &str| {
-            loaded
-                .override_of(&path::split(path))
-                .map(|set| set.name.as_str())
-        };
-        assert_eq!(origin("agents.defaults.max_tokens"), Some("--max-tokens"));
-        assert_eq!(origin("model_list[0].model"), Some("BANTAM_MODEL_LIST"));
-        assert_eq!(origin("agents.defaults.max_retries"), None);
-        assert_eq!(loaded.file["agents"]["defaults"]["max_tokens"], 5);
-    }
-
     /// Files with one unknown name, its path, and the suggestion.
     const UNKNOWN: &str = r#"
 {"agents":{"defaults":{"max_tokns":1}}}         | agents.defaults.max_tokns     | agents.defaults.max_tokens

@@ -31,80 +31,47 @@ fn a_job_is_due_once_whatever_its_clock_does() {
     let often = json!({ "kind": "cron", "expr": "*/10 * * * *" });
     let every = json!({ "kind": "every", "everyMs": 10 * MINUTE });
     let once = json!({ "kind": "at", "atMs": EIGHT });
+    let (at, day1, day5) = (Some(EIGHT), EIGHT + DAY, EIGHT + 5 * DAY);
     let next = EIGHT + 10 * MINUTE;
+    let (hours, days) = (2 * HOUR, 30 * DAY);
+    let (year, year_less) = (EIGHT + 365 * DAY, EIGHT + 364 * DAY);
     let cases = [
         // At its time, later within the grace of an hour, and after it.
-        (&daily, Some(EIGHT), None, EIGHT - 1, Some(EIGHT)),
-        (&daily, Some(EIGHT), None, EIGHT + HOUR, Some(EIGHT)),
-        (&daily, Some(EIGHT), None, EIGHT + 2 * HOUR, Some(EIGHT)),
+        (&daily, at, None, EIGHT - 1, at),
+        (&daily, at, None, EIGHT + HOUR, at),
+        (&daily, at, None, EIGHT + 2 * HOUR, at),
         // Days later, but within the grace of another run.
-        (
-            &daily,
-            Some(EIGHT),
-            None,
-            EIGHT + 5 * DAY + MINUTE,
-            Some(EIGHT + 5 * DAY),
-        ),
-        (
-            &daily,
-            Some(EIGHT),
-            None,
-            EIGHT + 5 * DAY - MINUTE,
-            Some(EIGHT),
-        ),
+        (&daily, at, None, day5 + MINUTE, Some(day5)),
+        (&daily, at, None, day5 - MINUTE, at),
         // The clock was set back by an hour, and shows the time again.
-        (
-            &daily,
-            Some(EIGHT + DAY),
-            Some(EIGHT),
-            EIGHT - HOUR,
-            Some(EIGHT + DAY),
-        ),
-        (
-            &daily,
-            Some(EIGHT + DAY),
-            Some(EIGHT),
-            EIGHT + MINUTE,
-            Some(EIGHT + DAY),
-        ),
+        (&daily, Some(day1), at, EIGHT - HOUR, Some(day1)),
+        (&daily, Some(day1), at, EIGHT + MINUTE, Some(day1)),
         // The clock was a year ahead.
-        (
-            &daily,
-            Some(EIGHT + 365 * DAY),
-            Some(EIGHT + 364 * DAY),
-            EIGHT - HOUR,
-            Some(EIGHT),
-        ),
+        (&daily, Some(year), Some(year_less), EIGHT - HOUR, at),
         // Another program has run the job without storing its next time.
-        (
-            &daily,
-            Some(EIGHT),
-            Some(EIGHT + 5),
-            EIGHT + MINUTE,
-            Some(EIGHT + DAY),
-        ),
+        (&daily, at, Some(EIGHT + 5), EIGHT + MINUTE, Some(day1)),
         // A step of half a second repeats no interval; after a longer one, intervals follow the new time.
         (&every, Some(next), Some(EIGHT + 2), EIGHT - 500, Some(next)),
         (&often, Some(next), Some(EIGHT + 2), EIGHT - 500, Some(next)),
         (
             &every,
             Some(next),
-            Some(EIGHT),
-            EIGHT + MINUTE - 2 * HOUR,
-            Some(next - 2 * HOUR),
+            at,
+            EIGHT + MINUTE - hours,
+            Some(next - hours),
         ),
         (
             &often,
             Some(next),
-            Some(EIGHT),
-            EIGHT + MINUTE - 30 * DAY,
-            Some(next - 30 * DAY),
+            at,
+            EIGHT + MINUTE - days,
+            Some(next - days),
         ),
         // A single time.
-        (&once, None, None, EIGHT - 1, Some(EIGHT)),
-        (&once, None, Some(EIGHT - 5), EIGHT + HOUR, Some(EIGHT)),
-        (&once, None, None, EIGHT + DAY, Some(EIGHT)),
-        (&once, None, Some(EIGHT), EIGHT + 1, None),
+        (&once, None, None, EIGHT - 1, at),
+        (&once, None, Some(EIGHT - 5), EIGHT + HOUR, at),
+        (&once, None, None, EIGHT + DAY, at),
+        (&once, None, at, EIGHT + 1, None),
     ];
     for (schedule, next, last, now, expected) in cases {
         let job = job(schedule, next, last);

@@ -139,39 +139,4 @@ mod tests {
         }
         assert_eq!(check_site(&head(&[]), allowed).unwrap_err().status, 400);
     }
-
-    #[test]
-    fn configured_web_origin_is_allowed() {
-        let status = |allowed, origin| {
-            let head = head(&[("host", "localhost"), ("origin", origin)]);
-            check_site(&head, allowed).map_or_else(|refusal| refusal.status, |()| 200)
-        };
-        assert_eq!(status("", "http://localhost:3000"), 403);
-        assert_eq!(status("", "null"), 403);
-        assert_eq!(status("", ""), 200); // some clients send an empty one
-        assert_eq!(status("https://a.example", "https://a.example"), 200);
-        assert_eq!(status("https://a.example", "https://a.example.org"), 403);
-        assert_eq!(status("https://a.example", "http://a.example"), 403);
-    }
-
-    #[test]
-    fn only_the_token_is_accepted_and_an_empty_one_never() {
-        let check = |token: &str, value: &str| {
-            let refused = check_token(&head(&[("authorization", value)]), &Secret::new(token));
-            refused.map_err(|refusal| refusal.status)
-        };
-        let token = "not-a-real-token";
-        assert_eq!(check(token, "Bearer not-a-real-token"), Ok(()));
-        assert_eq!(check(token, "bearer  not-a-real-token"), Ok(()));
-        for wrong in [
-            "Bearer not-a-real-tokem",
-            "Bearer ",
-            token,
-            "Basic bm90",
-            "",
-        ] {
-            assert_eq!(check(token, wrong), Err(401), "{wrong}");
-            assert_eq!(check("", wrong), Err(401), "{wrong}");
-        }
-    }
 }

@@ -6,13 +6,10 @@ use std::time::SystemTime;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use serde_json::json;
-
 use super::*;
 use crate::cancel::Cancel;
 use crate::message::ToolResult;
-use crate::message::{Media, Reply, ToolCall, Usage, User, UserKind};
-use crate::session::replay::{INTERRUPTED, pair};
+use crate::message::{Media, Reply, ToolCall, Usage, User};
 use crate::test_dir::TestDir;
 use crate::text::rfc3339;
 
@@ -38,50 +35,6 @@ fn answers(id: &str, content: &str) -> Message {
     })
 }
 
-fn lost(id: &str) -> Message {
-    let content = INTERRUPTED.into();
-    Message::ToolResult(ToolResult {
-        call_id: id.into(),
-        content,
-        is_error: true,
-        images: Vec::new(),
-    })
-}
-
-#[test]
-fn every_call_gets_exactly_one_result() {
-    let mut messages = vec![
-        answers("orphan", "x"),
-        asks(&["a", "b"]),
-        answers("b", "2"),
-        answers("b", "again"),
-        Message::user("next"),
-        asks(&["a", "c"]),
-        answers("a", "3"),
-    ];
-    let added = pair(&mut messages);
-    assert_eq!(
-        messages,
-        [
-            asks(&["a", "b"]),
-            lost("a"),
-            answers("b", "2"),
-            Message::user("next"),
-            asks(&["a", "c"]),
-            answers("a", "3"),
-            lost("c"),
-        ]
-    );
-    assert_eq!(added, [lost("c")]);
-    assert!(pair(&mut messages).is_empty());
-}
-
-fn replayed(lines: Vec<Value>) -> Session {
-    let line = |line: Value| line.as_object().cloned().unwrap_or_default();
-    let lines: Vec<Line> = lines.into_iter().map(line).collect();
-    Session::of("", of_lines("", lines).unwrap()).unwrap()
-}
-
 #[test]
 fn a_message_too_long_for_any_model_is_refused() {
     let dir = TestDir::new();
@@ -104,46 +57,6 @@ fn a_message_too_long_for_any_model_is_refused() {
     add(&mut open, "x".repeat(4_100_000)).unwrap();
     drop(open);
     assert_eq!(load(&store).session.messages.len(), 1);
-}
-
-#[test]
-fn unanswered_question_is_followed_by_its_outcome() {
-    let (user, call) = (
-        json!({"role": "user", "content": "q"}),
-        json!({"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]}),
-    );
-    let note = json!({"role": "user", "content": "n", "ids": ["1"], "kind": "note"});
-    let partial = json!({"role": "assistant", "content": "half", "partial": true});
-    let turn = |end: &str| json!({"turn": end});
-    for (lines, expected) in [
-        (
-            vec![&user, &turn("cancelled"), &user],
-            "u[stopped by the user before an answer]u",
-        ),
-        (
-            vec![&user, &turn("error"), &note, &user],
-            "uu[failed before an answer]u",
-        ),
-        (vec![&user, &user], "u[interrupted before an answer]u"),
-        (
-            vec![&user, &call, &user],
-            "ucr[interrupted before an answer]u",
-        ),
-        (vec![&note, &user], "uu"),
-        (vec![&user, &partial, &turn("cancelled"), &user], "uhalfu"),
-        (vec![&user, &turn("error")], "u"),
-    ] {
-        let first = json!({"v": 1});
-        let session = replayed(std::iter::once(&first).chain(lines).cloned().collect());
-        let shown = session.messages.iter().map(|message| match message {
-            Message::User(_) => "u",
-            Message::ToolResult(_) => "r",
-            Message::Assistant(reply) if !reply.calls.is_empty() => "c",
-            Message::Assistant(reply) => &reply.text,
-            Message::System(_) => "s",
-        });
-        assert_eq!(shown.collect::<String>(), expected);
-    }
 }
 
 fn files(dir: &TestDir) -> Arc<dyn Store> {
@@ -294,64 +207,4 @@ fn no_media_stand_in_for_others_of_the_same_checksum() {
         panic!("it is the user's");
     };
     assert_eq!(user.media[0].base64, STANDARD.encode(made(1)));
-}
-
-#[test]
-fn only_questions_count_as_turns_that_show_media() {
-    for kind in [UserKind::Steering, UserKind::Note] {
-        let dir = TestDir::new();
-        let store = files(&dir);
-        let media = Media {
-            mime: "image/png".into(),
-            base64: STANDARD.encode("picture"),
-            ..Media::default()
-        };
-        let said = |kind, media| {
-            Message::User(User {
-                content: "words".into(),
-                kind,
-                media,
-                ..User::default()
-            })
-        };
-        let mut open = load(&store);
-        let messages = [
-            said(UserKind::Question, vec![media]),
-            said(kind, Vec::new()),
-            said(kind, Vec::new()),
-            said(kind, Vec::new()),
-        ];
-        open.append(
-            &messages.each_ref().map(Record::Message),
-            Durability::Later,
-            at(1),
-        )
-        .unwrap();
-        drop(open);
-        // Opening removes the media that are not shown.
-        let open = load(&store);
-        assert_eq!(
-            open.session.messages[0].media()[0].base64,
-            STANDARD.encode("picture")
-        );
-    }
-}
-
-#[test]
-fn reset_of_a_conversation_that_is_too_large_names_its_file() {
-    let dir = TestDir::new();
-    let store = files(&dir);
-    let mut open = load(&store);
-    let question = Message::User(User {
-        content: "x".repeat(3 << 20),
-        ..User::default()
-    });
-    for n in 0..6 {
-        open.append(&[Record::Message(&question)], Durability::Later, at(n))
-            .unwrap();
-    }
-    drop(open);
-    let old = archive::reset(&dir.home(), "s", &Cancel::new(None), at(7)).unwrap();
-    let size = std::fs::metadata(old.unwrap()).unwrap().len();
-    assert!(size > 18_000_000, "{size}");
 }

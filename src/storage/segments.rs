@@ -282,53 +282,6 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_cut_short_at_any_step_or_byte_loses_nothing() {
-        let scratch = Scratch(TestDir::new());
-        let live = scratch.live();
-        let mut journal = Journal::create(&live, &[fields(0), fields(1)]).unwrap();
-        let before = scratch.image();
-        let old = journal
-            .renew(vec![fields(10), fields(11), fields(12)])
-            .unwrap();
-        let after = scratch.image();
-        assert_eq!(before[&live], after[&old]);
-        let (new, first) = (after[&live].clone(), before[&live].clone());
-
-        // Crashes while the new segment is written, before the first rename.
-        for cut in 0..=new.len() {
-            let image = [
-                (live.clone(), first.clone()),
-                (unfinished(&live), new[..cut].to_vec()),
-            ];
-            loads(&scratch, &BTreeMap::from(image), &[0, 1]);
-        }
-        // Crashes between the renames; an incomplete new segment, of a disk that lied, makes the old one current.
-        for cut in 0..=new.len() {
-            let image = [
-                (old.clone(), first.clone()),
-                (unfinished(&live), new[..cut].to_vec()),
-            ];
-            let expected: &[u64] = if cut == new.len() {
-                &[10, 11, 12]
-            } else {
-                &[0, 1]
-            };
-            loads(&scratch, &BTreeMap::from(image), expected);
-        }
-        loads(&scratch, &after, &[10, 11, 12]);
-        // A new segment with a flipped bit is also incomplete.
-        for bit in (0..new.len() * 8).step_by(5) {
-            let mut bytes = new.clone();
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            loads(
-                &scratch,
-                &BTreeMap::from([(old.clone(), first.clone()), (unfinished(&live), bytes)]),
-                &[0, 1],
-            );
-        }
-    }
-
-    #[test]
     fn without_a_successor_the_newest_segment_is_taken_by_number() {
         let scratch = Scratch(TestDir::new());
         let mut journal = Journal::create(&scratch.live(), &[fields(1)]).unwrap();

@@ -41,31 +41,6 @@ fn a_rule_needs_no_database() {
 }
 
 #[test]
-fn local_time_maps_to_its_first_instant() {
-    let zone = ruled("CET-1CEST,M3.5.0,M10.5.0/3");
-    let skip = wall("2026-03-29T01:00");
-    assert_eq!(zone.first_instant(wall("2026-03-29T01:59:59")), skip - 1);
-    assert_eq!(zone.first_instant(wall("2026-03-29T02:00")), skip);
-    assert_eq!(zone.first_instant(wall("2026-03-29T02:59:59")), skip);
-    assert_eq!(zone.first_instant(wall("2026-03-29T03:00")), skip);
-    let back = wall("2026-10-25T01:00");
-    assert_eq!(zone.first_instant(wall("2026-10-25T02:00")), back - 3600);
-    assert_eq!(zone.first_instant(wall("2026-10-25T02:59:59")), back - 1);
-    assert_eq!(zone.first_instant(wall("2026-10-25T03:00")), back + 3600);
-}
-
-/// RFC 8536, section 3.3.1, has this rule for permanent summer time.
-#[test]
-fn a_summer_of_a_whole_year_has_no_changes_that_show() {
-    let zone = ruled("XXX3EDT4,0/0,J365/23");
-    for day in 0..800 {
-        let unix = wall("2026-01-01T00:00") + day * 43_200 + 3 * 3600;
-        assert_eq!(zone.offset_at(unix), -4 * 3600, "{}", zone.rfc3339(unix));
-        assert_eq!(zone.first_instant(unix - 4 * 3600), unix);
-    }
-}
-
-#[test]
 fn invalid_time_zone_error_names_it() {
     let names = [
         "Europe/Nowhere",

@@ -1,7 +1,5 @@
 //! One question, one answer: questions that are stopped, fail or are refused, and the model's view of them.
 
-use std::fs;
-
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -55,10 +53,10 @@ fn is_said(request: &Request, expected: &[(&str, &str)]) {
 
 /// Returns a home that asks its model only once.
 fn hasty(model: &Model) -> Home {
-    Home::with(&merged(
-        model.config(),
+    Home::asking(
+        model,
         &json!({ "agents": { "defaults": { "max_retries": 0 } } }),
-    ))
+    )
 }
 
 fn asks<'h>(home: &'h Home, model: &Model, text: &str) -> Running<'h> {
@@ -138,10 +136,7 @@ fn refused_message_is_stored_but_not_sent() {
                 ("user", "still there?"),
             ],
         );
-        has_all(
-            &fs::read_to_string(home.path("sessions/cli_default.jsonl")).unwrap(),
-            ["bad words"],
-        );
+        has_all(&home.read("sessions/cli_default.jsonl"), ["bad words"]);
     }
 }
 

@@ -186,7 +186,7 @@ fn a_question_outlives_the_program() {
             if !open_items(&home.path(""), "out").is_empty() {
                 return false;
             }
-            let queue = fs::read_to_string(home.path("state/queue.jsonl")).unwrap();
+            let queue = home.read("state/queue.jsonl");
             queue.matches("\"halt\":[\"telegram:").count() >= n
         });
         dies(gateway);

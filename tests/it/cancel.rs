@@ -3,9 +3,9 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Home, merged, until};
+use crate::harness::{Home, until};
 use crate::marker::Marker;
-use crate::model::{Model, Reply};
+use crate::model::{Model, Reply, call};
 
 #[test]
 fn a_polite_end_is_the_same_as_an_interrupt() {
@@ -41,14 +41,15 @@ fn a_terminal_that_types_ctrl_c_interrupts() {
 #[test]
 fn interrupted_command_call_gets_a_result() {
     let marker = Marker::new();
-    let model = Model::scripted([Reply::call(
-        "exec",
-        &json!({ "command": format!("sleep {marker}") }),
-    )]);
-    let home = Home::with(&merged(
-        model.config(),
+    let sleep = json!({ "command": format!("sleep {marker}") });
+    let model = Model::scripted([Reply::calls([
+        call("a", "exec", &sleep),
+        call("b", "exec", &json!({ "command": "echo ran" })),
+    ])]);
+    let home = Home::asking(
+        &model,
         &json!({ "tools": { "exec": { "sandbox": "off" } } }),
-    ));
+    );
     let running = home.bantam().args(["agent", "-m", "sleep"]).spawn();
     until("the command runs", || !marker.alive().is_empty());
     running.signal(Signal::INT);
@@ -56,6 +57,10 @@ fn interrupted_command_call_gets_a_result() {
     marker.is_gone();
     let session = home.session("cli_default");
     session.has_one_result_per_call();
-    assert_eq!(session.roles(), ["user", "assistant", "tool"]);
+    let results = session.texts("tool");
+    assert_eq!(
+        (results.len(), results[1]),
+        (2, "not run: the user stopped the turn")
+    );
     assert_eq!(session.turns(), ["cancelled"]);
 }

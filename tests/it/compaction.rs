@@ -39,7 +39,7 @@ fn strict(window: u64, answer: impl Fn(&Request) -> Reply + Send + Sync + 'stati
 /// Returns a home whose model has a window of this many tokens. The prompt and the tools take about 4,000 of them.
 fn home(model: &Model, window: u64) -> Home {
     let entry = json!({ "model_list": [{ "context_window": window }] });
-    Home::with(&merged(model.config(), &entry))
+    Home::asking(model, &entry)
 }
 
 fn sessions_with(home: &Home, part: &str) -> Vec<String> {
@@ -87,9 +87,7 @@ fn thirty_turns_fit_a_small_window_with_room_for_each_answer() {
             files.len() > 1
         );
         // Every message is in one of the segments.
-        let all = files
-            .iter()
-            .map(|file| fs::read_to_string(home.path(file)).unwrap());
+        let all = files.iter().map(|file| home.read(file));
         let all: String = all.collect();
         assert!((0..30).all(|n| all.contains(&format!("question {n}, "))));
         if window == 8192 {
@@ -291,7 +289,7 @@ fn long_ago(home: &Home, turns: usize, words: &str) {
 fn a_limit_on_messages_begins_with_the_users() {
     let model = Model::answering(|_, _| Reply::text("Yes."));
     let limit = json!({ "session": { "history_limit": 4 } });
-    let home = Home::with(&merged(model.config(), &limit));
+    let home = Home::asking(&model, &limit);
     long_ago(&home, 4, "");
     home.agent(["-m", "now"]).exits(0);
     assert_eq!(model.request(0).texts("user").len(), 2);

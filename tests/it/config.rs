@@ -50,7 +50,7 @@ fn model_headers_and_extra_fields_are_sent() {
     let extra = json!({
         "model_list": [ { "headers": { "X-Test": "yes" }, "extra_body": { "top_k": 7 }, "temperature": 0.5, "max_tokens": 99 } ]
     });
-    let home = Home::with(&merged(model.config(), &extra));
+    let home = Home::asking(&model, &extra);
     home.agent(["-m", "hi"]).exits(0);
     let request = model.request(0);
     assert_eq!(request.header("x-test"), Some("yes"));
@@ -133,7 +133,7 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order() {
         r#""hens":1,"agents":{"defaults":{"timeout":5,"maxTokens":7}}}"#
     ));
     let run = |words: &[&str]| home.bantam().arg("config").args(words).run();
-    let written = || std::fs::read_to_string(home.path("config.json")).unwrap();
+    let written = || home.read("config.json");
     for words in [
         &["unset", "hens"][..],
         &["set", "agents.defaults.timeout", "60"],
@@ -200,7 +200,7 @@ heartbeat.to                    | me                           | invalid destina
 fn a_value_that_can_never_work_is_not_saved() {
     let home = Home::empty();
     home.config(r#"{"model_list":[{"model":"openai/x"}],"hens":1}"#);
-    let written = || std::fs::read_to_string(home.path("config.json")).unwrap();
+    let written = || home.read("config.json");
     let set = |path: &str, value: &str| home.run(["config", "set", path, value]);
     let before = written();
     for row in REFUSED.trim().lines() {
@@ -244,7 +244,7 @@ fn a_value_that_can_never_work_is_not_saved() {
 fn an_edit_is_checked_before_it_is_saved() {
     let home = Home::empty();
     home.config(r#"{ "agents": { "defaults": { "timeout": 5 } } }"#);
-    let written = || std::fs::read_to_string(home.path("config.json")).unwrap();
+    let written = || home.read("config.json");
     let edit = |editor: &str| {
         let bantam = home.bantam().args(["config", "edit"]);
         let bantam = bantam.env("EDITOR", editor).on_a_terminal();
@@ -269,7 +269,7 @@ fn an_edit_is_checked_before_it_is_saved() {
 #[test]
 fn unused_settings_and_files_are_reported() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
-    let home = Home::with(&merged(model.config(), &json!({ "hooks": 1 })));
+    let home = Home::asking(&model, &json!({ "hooks": 1 }));
     home.write("workspace/SOUL.md", "Be a pirate.");
     home.write("workspace/memory/MEMORY.md", "Ann likes tea.");
     let told = ["unknown setting hooks", "SOUL.md, memory/MEMORY.md in"];
@@ -299,6 +299,6 @@ fn relative_directory_is_stored_as_an_absolute_path() {
     // An entry and a section are removed like a setting.
     config(&["unset", "model_list[1]"]).exits(0);
     config(&["unset", "tools"]).exits(0);
-    let left = std::fs::read_to_string(home.path("config.json")).unwrap();
+    let left = home.read("config.json");
     has_none(&left, ["other", "read_paths"]);
 }

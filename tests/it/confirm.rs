@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Running, merged};
+use crate::harness::{Home, Running};
 use crate::model::{Model, Reply};
 
 /// Returns a model that writes a file named like the last word of each question, and then reports the result.
@@ -26,7 +26,7 @@ fn writing() -> Model {
 
 fn home(model: &Model, names: &[&str]) -> Home {
     let confirm = json!({ "tools": { "confirm": names } });
-    Home::with(&merged(model.config(), &confirm))
+    Home::asking(model, &confirm)
 }
 
 fn at_a_terminal<'h>(home: &'h Home, args: &[&str]) -> Running<'h> {
@@ -73,7 +73,7 @@ fn file_that_changes_after_the_question_is_not_replaced() {
         talk.finish();
         let told = model.request(1).last("tool").clone();
         assert!(told.contains("has changed since"), "{told}");
-        let now = std::fs::read_to_string(home.path("workspace/a.txt")).unwrap();
+        let now = home.read("workspace/a.txt");
         assert_eq!(now, meanwhile);
     }
 }
@@ -158,11 +158,11 @@ fn an_edit_shows_its_change_at_the_terminal() {
 #[test]
 fn confirm_name_without_effect_is_refused() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
-    let home = Home::with(&merged(
-        model.config(),
+    let home = Home::asking(
+        &model,
         &json!({"tools": {"confirm": ["wirtes", "clock__now", "exec", "nothing__now", "clock__*"]},
             "mcpServers": {"clock": {"url": "http://127.0.0.1:1/", "enabled": false}}}),
-    ));
+    );
     let (says, hint) = (
         "tools.confirm: no tool, MCP server or group named \"wirtes\"",
         "did you mean `writes`?",
@@ -174,7 +174,7 @@ fn confirm_name_without_effect_is_refused() {
     run.does_not_say("\"exec\"").does_not_say("clock__now");
     let doctor = home.run(["doctor"]);
     let both = format!("{says}\n  fix: {hint}\n");
-    assert!(doctor.stdout.contains(&both), "{}", doctor.stdout);
+    doctor.shows(&both);
 
     let home = Home::with(&model.config());
     let set = |value: &str| home.run(["config", "set", "tools.confirm", value]);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, TOKEN};
-use crate::harness::{Home, Run, has_all, merged, until};
+use crate::harness::{Home, Run, has_all, has_fields, merged, until};
 use crate::model::{Model, Reply, call};
 use crate::stored::journal;
 
@@ -24,7 +24,7 @@ fn added<const N: usize>(home: &Home, args: [&str; N]) -> String {
 }
 
 fn stored(home: &Home) -> Value {
-    serde_json::from_str(&fs::read_to_string(home.path("cron/jobs.json")).unwrap()).unwrap()
+    serde_json::from_str(&home.read("cron/jobs.json")).unwrap()
 }
 
 /// Returns how the recorded runs ended, oldest first.
@@ -68,10 +68,7 @@ fn a_job_is_added_listed_switched_and_removed() {
     let id = run.stdout.split(' ').nth(2).unwrap().to_owned();
     let job = &stored(&home)["jobs"][0];
     assert_eq!(stored(&home)["version"], 1);
-    assert_eq!(
-        (&job["id"], &job["name"], &job["enabled"]),
-        (&json!(id), &json!("news"), &json!(true))
-    );
+    has_fields(&job, &json!({ "id": id, "name": "news", "enabled": true }));
     assert_eq!(
         job["schedule"],
         json!({"kind": "cron", "expr": "30 7 * * mon-fri", "tz": "Asia/Kolkata"})
@@ -94,7 +91,7 @@ fn a_job_is_added_listed_switched_and_removed() {
         "{}",
         run.stdout
     );
-    assert!(run.stdout.contains("news -> telegram:42"), "{}", run.stdout);
+    run.shows("news -> telegram:42");
     cron(&home, ["disable", "news"]).exits(0);
     assert!(cron(&home, ["list"]).stdout.contains("disabled"));
     assert_eq!(
@@ -139,10 +136,7 @@ fn broken_jobs_file_is_reported_and_kept() {
             let run = home.bantam().arg("cron").args(args).run();
             run.fails(3).prints("").says(says).says("jobs.json");
         }
-        assert_eq!(
-            fs::read_to_string(home.path("cron/jobs.json")).unwrap(),
-            text
-        );
+        assert_eq!(home.read("cron/jobs.json"), text);
     }
 }
 
@@ -163,9 +157,9 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
         .run();
     run.answers("All is well.\n").is_quiet();
     let job = stored(&home)["jobs"][0].clone();
-    assert_eq!(
-        (&job["state"]["lastStatus"], &job["state"]["lastError"]),
-        (&json!("ok"), &Value::Null)
+    has_fields(
+        &job,
+        &json!({ "state": { "lastStatus": "ok", "lastError": null } }),
     );
     assert!(job["state"]["lastRunAtMs"].is_i64());
     home.session(&format!("cron_{id}"))
@@ -216,10 +210,8 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
 
 #[test]
 fn named_conversation_job_delivers_without_gateway() {
-    let (model, api) = (
-        Model::scripted([Reply::text("Noted."), Reply::text("You said: plants.")]),
-        BotApi::start(),
-    );
+    let model = Model::scripted([Reply::text("Noted."), Reply::text("You said: plants.")]);
+    let api = BotApi::start();
     api.chat(7);
     let home = Home::with(&model.config());
     home.agent(["-s", "notes", "-m", "remember the plants"])
@@ -245,7 +237,7 @@ fn named_conversation_job_delivers_without_gateway() {
         .is_quiet();
     assert_eq!(api.texts(7), ["You said: plants."]);
     // It waits for the chat's next turn.
-    let noted = std::fs::read_to_string(home.path("state/queue.jsonl")).unwrap();
+    let noted = home.read("state/queue.jsonl");
     has_all(&noted, ["sent this to the chat", "You said: plants."]);
     assert_eq!(model.request(1).texts("user").len(), 2);
     assert_eq!(
@@ -320,10 +312,7 @@ fn a_model_schedules_within_bounds() {
 fn default_job_answer_goes_to_owner() {
     let model = Model::never_asked();
     let bot = json!({ "enabled": true, "token": "123456:fake-token", "allow_from": [42, 43] });
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "channels": { "telegram": bot } }),
-    ));
+    let home = Home::asking(&model, &json!({ "channels": { "telegram": bot } }));
     let said = cron(&home, ["add", "-m", "look", "-e", "5m", "-n", "told"]);
     said.exits(0).says("telegram:42, the bot's owner");
     let kept = cron(
@@ -363,7 +352,7 @@ fn default_job_answer_goes_to_owner() {
 fn a_check_decides_whether_the_model_is_asked() {
     let model = Model::answering(|request, _| Reply::text(&request.last("user")));
     let off = json!({ "tools": { "exec": { "sandbox": "off" } } });
-    let home = Home::with(&merged(model.config(), &off));
+    let home = Home::asking(&model, &off);
     home.write("workspace/new.txt", "");
     let id = added(&home, ["--if", "cat new.txt", "-e", "1h", "What is new?"]);
     let run = cron(&home, ["run", &id]);
@@ -422,7 +411,7 @@ fn model_makes_a_check_where_commands_run_unasked() {
     };
     let model = Model::scripted([add(), Reply::text("Added."), Reply::text("Three apples.")]);
     let full = json!({ "tools": { "exec": { "network": "full" } } });
-    let home = Home::with(&merged(model.config(), &full));
+    let home = Home::asking(&model, &full);
     home.write("workspace/new.txt", "three apples\n");
     home.agent(["-m", "look each hour"]).exits(0);
     let id = stored(&home)["jobs"][0]["id"].as_str().unwrap().to_owned();
@@ -445,17 +434,15 @@ fn model_makes_a_check_where_commands_run_unasked() {
 /// An hourly check must not notify a phone each hour.
 #[test]
 fn a_job_with_nothing_to_report_sends_nothing() {
-    let (model, api) = (
-        Model::answering(|request, n| {
-            assert!(request.last("user").contains("NOTHING_TO_REPORT"));
-            Reply::text(if n == 0 {
-                "I looked at everything.\n\n**NOTHING_TO_REPORT**"
-            } else {
-                "A leak!"
-            })
-        }),
-        BotApi::start(),
-    );
+    let model = Model::answering(|request, n| {
+        assert!(request.last("user").contains("NOTHING_TO_REPORT"));
+        Reply::text(if n == 0 {
+            "I looked at everything.\n\n**NOTHING_TO_REPORT**"
+        } else {
+            "A leak!"
+        })
+    });
+    let api = BotApi::start();
     api.chat(42);
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
@@ -489,10 +476,8 @@ fn a_job_with_nothing_to_report_sends_nothing() {
 
 #[test]
 fn gateway_job_runs_after_its_check_passes() {
-    let (model, api) = (
-        Model::answering(|request, _| Reply::text(&request.last("user"))),
-        BotApi::start(),
-    );
+    let model = Model::answering(|request, _| Reply::text(&request.last("user")));
+    let api = BotApi::start();
     api.chat(42);
     let second = json!({ "model_name": "second", "model": "vllm/second-model", "api_base": model.base(), "api_key": "k" });
     let mut configured = config(&model, &api);
@@ -571,10 +556,8 @@ fn a_chat_does_not_wait_for_a_slow_check() {
 /// A run that ended the program, or that is too late to go on, is reported once, and is not repeated.
 #[test]
 fn a_run_that_an_earlier_program_left_is_given_up() {
-    let (model, api) = (
-        Model::answering(|_, _| Reply::text("Hello.")),
-        BotApi::start(),
-    );
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let api = BotApi::start();
     api.chat(42);
     let home = Home::with(&config(&model, &api));
     let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
@@ -626,10 +609,8 @@ fn a_run_that_an_earlier_program_left_is_given_up() {
 /// A power cut may leave zeros; no job runs then, and nobody would notice.
 #[test]
 fn the_owner_is_told_of_a_broken_jobs_file_once() {
-    let (model, api) = (
-        Model::answering(|_, _| Reply::text("Looked.")),
-        BotApi::start(),
-    );
+    let model = Model::answering(|_, _| Reply::text("Looked."));
+    let api = BotApi::start();
     api.chat(42);
     let home = Home::with(&config(&model, &api));
     home.write("cron/jobs.json", "\0".repeat(512));
@@ -637,7 +618,7 @@ fn the_owner_is_told_of_a_broken_jobs_file_once() {
     let texts = api.wait_for_texts(42, 1);
     assert!(texts[0].contains("jobs.json"), "{texts:?}");
     let doctor = home.run(["doctor"]);
-    assert!(doctor.stdout.contains("jobs.json"), "{}", doctor.stdout);
+    doctor.shows("jobs.json");
     // Each wake-up reads the file again; a job that cannot run is reported too.
     let moon = json!({ "id": "m", "name": "moon", "schedule": { "kind": "moon" } });
     home.write("cron/jobs.json", json!({ "jobs": [moon] }).to_string());

@@ -119,16 +119,13 @@ fn failing_delivery_is_dropped_after_two_minutes() {
         "{texts:?}"
     );
     assert!(texts.iter().any(|text| text == "Sent."), "{texts:?}");
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
+    ends(gateway);
 }
 
 #[test]
 fn missing_network_at_start_is_waited_for() {
-    let (model, api) = (
-        Model::answering(|_, _| Reply::text("Here.")),
-        BotApi::start(),
-    );
+    let model = Model::answering(|_, _| Reply::text("Here."));
+    let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     api.fault("getMe", Fault::Page(502));
     api.fault("getMe", Fault::CutBefore);
@@ -173,10 +170,8 @@ fn the_log_has_the_time_unless_a_journal_adds_it() {
 /// Scripts report their results, without a model.
 #[test]
 fn a_text_is_sent_without_a_model() {
-    let (model, api) = (
-        Model::answering(|request, _| Reply::text(&request.body.to_string())),
-        BotApi::start(),
-    );
+    let model = Model::answering(|request, _| Reply::text(&request.body.to_string()));
+    let api = BotApi::start();
     api.chat(42);
     let home = Home::with(&config(&model, &api));
     let send = |args: &[&str]| home.bantam().arg("send").args(args);

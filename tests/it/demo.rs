@@ -23,7 +23,7 @@ fn without_a_configuration_the_demo_model_answers() {
     home.write("workspace/shopping.txt", "oat milk\n");
     let run = home.agent(["-m", "list files"]);
     run.exits(0).says("demo").says("_API_KEY");
-    assert!(run.stdout.contains("shopping.txt"), "{}", run.stdout);
+    run.shows("shopping.txt");
     let session = home.session("cli_default");
     assert_eq!(session.roles(), ["user", "assistant", "tool", "assistant"]);
     session.has_one_result_per_call();

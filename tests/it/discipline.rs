@@ -7,16 +7,13 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::fixtures::calls;
-use crate::harness::{CANARY, Home, has_all, merged};
+use crate::harness::{CANARY, Home, has_all, has_fields, has_none};
 use crate::model::{Call, Model, Reply, Request, call, written_call};
 use crate::stored::assert_single_result_per_call;
 
 /// Returns a home with this model, in which commands run quickly, without a sandbox.
 fn unsandboxed(model: &Model) -> Home {
-    Home::with(&merged(
-        model.config(),
-        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
-    ))
+    Home::asking(model, &json!({ "tools": { "exec": { "sandbox": "off" } } }))
 }
 
 /// Checks more than providers require: the results are in the order of their calls.
@@ -47,6 +44,7 @@ fn each_call_is_told_to_a_person_in_one_line() {
 read_file {"path": "notes.txt"} | read_file notes.txt
 write_file {"path": "a.txt", "content": "long\nand no one's business"} | write_file a.txt
 exec {"command": "cat a.txt\n# \u001b[31mred", "working_dir": "."} | exec cat a.txt # [31mred
+read_file {"path": "a\u001b]0;owned\u0007b\r\nc"} | read_file a
 cron {"action": "add", "message": "look\nhere", "at": "+1h"} | cron add look here
 exce {} | exce cannot run: no tool named "exce"; did you mean exec?
 exec {} | exec cannot run: invalid arguments for exec: "command" is missing"#;
@@ -65,6 +63,8 @@ exec {} | exec cannot run: invalid arguments for exec: "command" is missing"#;
     for (row, says) in &rows {
         assert!(run.stderr.contains(says), "{row}: {}", run.stderr);
     }
+    let control = ['\u{1b}', '\u{7}', '\r'];
+    assert!(!run.stderr.contains(control), "{:?}", run.stderr);
 }
 
 #[test]
@@ -177,10 +177,7 @@ fn a_secret_that_two_pages_share_is_redacted() {
         _ => Reply::text("Read."),
     });
     let home = unsandboxed(&model);
-    let key = std::fs::read_to_string(home.path("config.json"))
-        .unwrap()
-        .find(CANARY)
-        .unwrap();
+    let key = home.read("config.json").find(CANARY).unwrap();
     before.store(29_800 - key - CANARY.len() / 2, Ordering::Relaxed);
     home.agent(["-m", "read it"]).exits(0);
     let pages = model.request(2).texts("tool");
@@ -188,10 +185,8 @@ fn a_secret_that_two_pages_share_is_redacted() {
         .iter()
         .map(|text| page(text).trim_end_matches('\n'))
         .collect();
-    assert!(
-        all.contains("[secret removed]") && !all.contains(&CANARY[..12]),
-        "{all}"
-    );
+    has_all(&all, ["[secret removed]"]);
+    has_none(&all, [&CANARY[..12]]);
 }
 
 #[test]
@@ -212,9 +207,9 @@ fn endlessly_repeated_call_is_stopped() {
     let run = home.agent(["--json", "-m", "look"]);
     run.exits(6);
     let answer = run.json();
-    assert_eq!(
-        (&answer["output"], &answer["stop"]),
-        (&json!("I was going in circles."), &json!("limit"))
+    has_fields(
+        &answer,
+        &json!({ "output": "I was going in circles.", "stop": "limit" }),
     );
     assert_eq!(answer["error"]["kind"], "limit");
     assert_eq!(answer["steps"], 5);

@@ -240,7 +240,7 @@ fn model_check_tests_a_tool_call() {
         Reply::error(401, "no such key"),
     ]);
     let off = json!({ "tools": { "exec": { "enabled": false } } });
-    let home = Home::with(&merged(model.config(), &off));
+    let home = Home::asking(&model, &off);
     let ask = || home.run(["doctor", "--provider"]);
     let run = ask();
     run.exits(0);

@@ -405,7 +405,7 @@ fn no_prompt_is_made_from_a_workspace_that_became_a_link() {
     ]);
     let open = json!({ "workspace": around.join("ws"), "restrict_to_workspace": false });
     let open = json!({ "agents": { "defaults": open } });
-    Home::with(&merged(model.config(), &open))
+    Home::asking(&model, &open)
         .agent(["-m", "go"])
         .answers("Done.\n");
     assert!(other.path("around/ws").is_symlink());
@@ -441,10 +441,7 @@ fn two_that_edit_one_file_at_the_same_time_lose_nothing() {
     for run in runs {
         run.finish().exits(0);
     }
-    assert_eq!(
-        fs::read_to_string(home.path("workspace/shared.txt")).unwrap(),
-        numbers("[", "]")
-    );
+    assert_eq!(home.read("workspace/shared.txt"), numbers("[", "]"));
     for session in ["cli_even", "cli_odd"] {
         let session = home.session(session);
         assert!(

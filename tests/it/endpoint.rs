@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::door::{Door, TOKEN, address, post, settings};
-use crate::harness::{Home, Running, has_all, merged, until};
+use crate::harness::{Home, Running, has_all, has_fields, merged, until};
 use crate::model::{Model, Reply};
 
 /// A gateway that serves only the endpoint.
@@ -29,7 +29,7 @@ impl Deref for Served<'_> {
 }
 
 fn home(model: &Model) -> Home {
-    Home::with(&merged(model.config(), &settings()))
+    Home::asking(model, &settings())
 }
 
 fn open(home: &Home) -> Served<'_> {
@@ -66,8 +66,7 @@ fn a_question_runs_a_whole_turn_with_tools() {
     );
     let usage = home.run(["usage", "--json"]).json();
     assert_eq!(usage["total"]["calls"], 2);
-    door.gateway.signal(Signal::TERM);
-    door.gateway.finish().exits(0);
+    crate::bot::ends(door.gateway);
 }
 
 #[test]
@@ -174,8 +173,7 @@ fn config_change_waits_for_http_turns() {
     model.release();
     assert_eq!(asked.join().unwrap().is(200).text(), "Here.");
     served.gateway.wait_for_stderr("listening at");
-    served.gateway.signal(Signal::TERM);
-    served.gateway.finish().exits(0);
+    crate::bot::ends(served.gateway);
 }
 
 #[test]
@@ -186,7 +184,7 @@ fn tools_of_the_client_are_called_by_the_client() {
     });
     // They need no approval here.
     let confirm = json!({ "tools": { "confirm": ["writes", "runs"] } });
-    let home = Home::with(&merged(merged(model.config(), &settings()), &confirm));
+    let home = Home::asking(&model, &merged(settings(), &confirm));
     let door = open(&home);
     let parameters = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
     let tools = json!([{ "type": "function", "function": { "name": "weather", "parameters": parameters } }]);
@@ -306,7 +304,7 @@ fn strangers_and_foreign_pages_are_refused() {
 fn configured_origin_is_allowed() {
     let model = Model::answering(|_, _| Reply::text("hi"));
     let allowed = json!({ "channels": { "http": { "allow_origin": "http://page.example:8000" } } });
-    let home = Home::with(&merged(merged(model.config(), &settings()), &allowed));
+    let home = Home::asking(&model, &merged(settings(), &allowed));
     let door = open(&home);
     let origin = "Origin: http://page.example:8000";
     let preflight =
@@ -336,9 +334,9 @@ fn errors_are_those_that_clients_know() {
     let door = open(&home);
     let unknown = json!({ "model": "nosuch", "messages": [{ "role": "user", "content": "hi" }] });
     let error = door.post(&unknown, &[]).is(404).json();
-    assert_eq!(
-        (&error["error"]["code"], &error["error"]["param"]),
-        (&json!("model_not_found"), &json!("model"))
+    has_fields(
+        &error,
+        &json!({ "error": { "code": "model_not_found", "param": "model" } }),
     );
     let said = error["error"]["message"].as_str().unwrap();
     let listed = said.split_once("the models are ").unwrap().1;
@@ -485,7 +483,7 @@ fn enabled() -> Value {
 #[test]
 fn requests_without_token_are_refused() {
     let model = Model::never_asked();
-    let home = Home::with(&merged(model.config(), &enabled()));
+    let home = Home::asking(&model, &enabled());
     let served = open(&home);
     let request = |token: &str| {
         let head = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n";
@@ -509,7 +507,7 @@ fn requests_without_token_are_refused() {
 #[test]
 fn unstorable_token_error_has_a_hint() {
     let model = Model::never_asked();
-    let home = Home::with(&merged(model.config(), &enabled()));
+    let home = Home::asking(&model, &enabled());
     let gateway = home.bantam().arg("gateway");
     let run = gateway.after("trap '' XFSZ\nulimit -f 0").run();
     run.fails(1).says("BANTAM_CHANNELS_HTTP_TOKEN");
@@ -557,7 +555,7 @@ fn a_demanded_call_is_one_of_the_clients_tools() {
 fn a_demanded_call_and_a_stop_are_said_in_the_words_of_the_host() {
     let model = Model::answering(|_, _| Reply::error(400, "enough"));
     let anthropic = json!({ "model_list": [{ "model": "anthropic/claude-test" }] });
-    let home = Home::with(&merged(merged(model.config(), &settings()), &anthropic));
+    let home = Home::asking(&model, &merged(settings(), &anthropic));
     let door = open(&home);
     let tool = json!({ "type": "function", "function": { "name": "answer" } });
     let body = json!({
@@ -575,7 +573,7 @@ fn a_call_in_a_clients_history_gets_an_id_that_anthropic_takes() {
     let answer = json!({ "type": "message", "content": [{ "type": "text", "text": "Sun." }], "stop_reason": "end_turn" });
     let model = Model::scripted([Reply::json(200, &answer)]);
     let claude = json!({ "model_list": [{ "model": "anthropic/claude-test" }] });
-    let home = Home::with(&merged(merged(model.config(), &settings()), &claude));
+    let home = Home::asking(&model, &merged(settings(), &claude));
     let function = json!({ "name": "weather", "arguments": "{}" });
     let call = json!({ "id": "functions.weather:0", "type": "function", "function": function });
     let messages = json!([

@@ -16,10 +16,7 @@ use crate::without_syscall::{DESCRIPTORS, LANDLOCK, NAMESPACES, Withheld};
 /// Returns a home with this model in which commands may run without a sandbox, with `extra` among the exec settings.
 fn unsandboxed(model: &Model, extra: &Value) -> Home {
     let exec = merged(json!({ "sandbox": "off" }), extra);
-    Home::with(&merged(
-        model.config(),
-        &json!({ "tools": { "exec": exec } }),
-    ))
+    Home::asking(model, &json!({ "tools": { "exec": exec } }))
 }
 
 /// Returns the result of one command, run in a separate home.
@@ -73,26 +70,8 @@ fn commands_run_in_a_sandbox_unless_the_configuration_says_otherwise() {
     has_all(&result, ["made"]);
     has_none(&result, [secret]);
     assert_ne!(result.lines().next(), Some("0"), "it ran as root: {result}");
-    assert_eq!(
-        std::fs::read_to_string(home.path("workspace/made.txt")).unwrap(),
-        "made\n"
-    );
+    assert_eq!(home.read("workspace/made.txt"), "made\n");
     assert_eq!(std::fs::read_to_string(diary).unwrap(), secret);
-}
-
-#[test]
-fn exec_that_is_not_enabled_is_not_offered() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "tools": { "exec": { "enabled": false } } }),
-    ));
-    home.agent(["-m", "hi"]).exits(0);
-    assert!(
-        !model.request(0).tools().contains(&"exec"),
-        "{:?}",
-        model.request(0).tools()
-    );
 }
 
 #[test]
@@ -334,7 +313,7 @@ fn failed_sandbox_setup_has_no_fallback() {
         Reply::text("Done."),
     ]);
     let guarded = json!({ "tools": { "exec": { "network": "guarded" } } });
-    let home = Home::with(&merged(model.config(), &guarded));
+    let home = Home::asking(&model, &guarded);
     home.bantam()
         .args(["agent", "-m", "go"])
         .on_a_system_without(&[DESCRIPTORS])

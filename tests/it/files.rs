@@ -31,15 +31,6 @@ fn a_file_that_somebody_sent_cannot_pass_for_anything_else() {
     }
 }
 
-#[test]
-fn a_name_with_control_characters_does_not_reach_a_terminal() {
-    let fixture = Fixture::calling("list_dir", &json!({ "path": "." }));
-    fixture.home.write("workspace/\x1b]0;owned\x07name", "");
-    let run = fixture.home.agent(["-v", "-m", "do it"]);
-    run.exits(0).says("list_dir");
-    assert!(!run.stderr.contains('\x1b'), "{:?}", run.stderr);
-}
-
 /// A Mac decomposes letters, old archives have names in other encodings, and a model only writes text.
 #[test]
 fn a_file_is_found_by_the_name_that_is_shown() {

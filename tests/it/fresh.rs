@@ -56,7 +56,7 @@ fn spaced_argument_or_pipe_is_a_question() {
     let object: Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
     assert_eq!(object["ok"], true);
     let run = home.bantam().stdin("disk full\n").run();
-    assert!(run.exits(0).stdout.contains("disk full"), "{}", run.stdout);
+    run.exits(0).shows("disk full");
     // Without piped input.
     assert!(home.bantam().run().exits(0).stdout.contains("bantam agent"));
     home.run(["-V"])
@@ -149,7 +149,7 @@ fn two_hundred_questions_at_once_wait_for_nothing_but_the_model() {
                     let question = format!("question {n}.");
                     let run = home.bantam().args(["agent", &question]).fresh().run();
                     run.exits(0).is_quiet();
-                    assert!(run.stdout.contains(&question), "{}", run.stdout);
+                    run.shows(&question);
                 }
             });
         }
@@ -159,8 +159,7 @@ fn two_hundred_questions_at_once_wait_for_nothing_but_the_model() {
     let calls = files.filter(|file| file.starts_with("usage/"));
     let lines: usize = calls
         .map(|file| {
-            std::fs::read_to_string(home.path(&file))
-                .unwrap()
+            home.read(&file)
                 .lines()
                 .filter(|line| !line.is_empty())
                 .count()

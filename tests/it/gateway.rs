@@ -122,7 +122,7 @@ fn a_stranger_is_let_in_by_the_owner_alone() {
     let told = api.texts(STRANGER);
     let told = told.iter().filter(|text| text.contains("You may write"));
     assert_eq!(told.count(), 1);
-    let written = fs::read_to_string(home.path("config.json")).unwrap();
+    let written = home.read("config.json");
     let written: Value = serde_json::from_str(&written).unwrap();
     let ids = &written["channels"]["telegram"]["allow_from"];
     assert_eq!(*ids, json!([OWNER, 43, STRANGER]));

@@ -4,13 +4,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{env, thread};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::door::{Door, TOKEN, address, exchange, post, settings};
-use crate::harness::{Home, Running, merged};
+use crate::harness::{Home, Running};
+use crate::marker::kib;
 use crate::model::{Model, Reply};
 use crate::rng::Rng;
 use crate::smuggling;
@@ -26,19 +27,12 @@ fn open(home: &Home) -> (Running<'_>, Door) {
 
 /// Returns the memory of a process, in KiB.
 fn memory(pid: i32) -> u64 {
-    status(pid, "VmRSS:")
+    kib(pid, "VmRSS:")
 }
 
 /// Returns the most memory that a process has had, in KiB.
 fn peak_memory(pid: i32) -> u64 {
-    status(pid, "VmHWM:")
-}
-
-fn status(pid: i32, name: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with(name));
-    let number = line.unwrap().split_whitespace().nth(1);
-    number.unwrap().parse().unwrap()
+    kib(pid, "VmHWM:")
 }
 
 /// Number of heads: `BANTAM_FUZZ_HEADS`; seed: `BANTAM_FUZZ_SEED`.
@@ -49,7 +43,7 @@ fn smuggled_requests_are_refused() {
     let count = number("BANTAM_FUZZ_HEADS").unwrap_or(400);
     let seed = number("BANTAM_FUZZ_SEED").unwrap_or(0x5eed);
     let model = Model::answering(|_, _| Reply::text("It works."));
-    let home = Home::with(&merged(model.config(), &settings()));
+    let home = Home::asking(&model, &settings());
     let (gateway, door) = open(&home);
     let mut chance = Rng(seed);
     let requests: Vec<Vec<u8>> = (0..count)
@@ -93,7 +87,7 @@ fn cut_off(stream: &TcpStream, bytes: &[u8]) -> u16 {
 #[test]
 fn connection_carries_one_request() {
     let model = Model::answering(|_, _| Reply::text("once"));
-    let home = Home::with(&merged(model.config(), &settings()));
+    let home = Home::asking(&model, &settings());
     let (_gateway, door) = open(&home);
     let one = post(
         &json!({ "messages": [{ "role": "user", "content": "hi" }] }),
@@ -110,7 +104,7 @@ fn connection_carries_one_request() {
 #[test]
 fn idle_connections_do_not_block_others() {
     let model = Model::answering(|_, _| Reply::text("heard"));
-    let home = Home::with(&merged(model.config(), &settings()));
+    let home = Home::asking(&model, &settings());
     let (gateway, door) = open(&home);
     let is_over = AtomicBool::new(false);
     let answers: Vec<u16> = thread::scope(|scope| {
@@ -139,7 +133,7 @@ fn idle_connections_do_not_block_others() {
 #[test]
 fn fifty_slow_connections_of_one_program_are_all_served() {
     let model = Model::answering(|_, _| Reply::text("heard"));
-    let home = Home::with(&merged(model.config(), &settings()));
+    let home = Home::asking(&model, &settings());
     let gateway = home.bantam().arg("gateway").spawn();
     let address = address(&gateway.stderr_line("http://127.0.0.1:"));
     let mut open: Vec<TcpStream> = (0..50)
@@ -158,15 +152,14 @@ fn fifty_slow_connections_of_one_program_are_all_served() {
         drop(stream.read_to_string(&mut answer));
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer:?}");
     }
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
+    crate::bot::ends(gateway);
 }
 
 /// A turn takes several times the memory of its body, and a board has 256 MB.
 #[test]
 fn bodies_in_flight_are_limited() {
     let model = Model::answering(|_, _| Reply::text("heard"));
-    let home = Home::with(&merged(model.config(), &settings()));
+    let home = Home::asking(&model, &settings());
     let (gateway, door) = open(&home);
     let announce = || {
         let mut stream = door.connect();
@@ -192,14 +185,13 @@ fn bodies_in_flight_are_limited() {
     assert!(is_admitted(&mut third, long));
     drop((second, third));
     assert_eq!(door.ask("hi").status, 200);
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
+    crate::bot::ends(gateway);
 }
 
 #[test]
 fn wrong_tokens_do_not_block_valid_token() {
     let model = Model::answering(|_, _| Reply::text("heard"));
-    let home = Home::with(&merged(model.config(), &settings()));
+    let home = Home::asking(&model, &settings());
     let (_gateway, door) = open(&home);
     let body = json!({ "messages": [{ "role": "user", "content": "hi" }] });
     let wrong = post(&body, &["Authorization: Bearer wrong"]);
@@ -225,7 +217,7 @@ fn wrong_tokens_do_not_block_valid_token() {
 #[test]
 fn many_small_values_at_once_do_not_fill_the_memory() {
     let model = Model::answering(|_, _| Reply::text("heard"));
-    let home = Home::with(&merged(model.config(), &settings()));
+    let home = Home::asking(&model, &settings());
     let (gateway, door) = open(&home);
     let properties: serde_json::Map<String, Value> = (0..24_000)
         .map(|n| (format!("p{n:05}"), json!({ "a": 1 })))

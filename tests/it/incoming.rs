@@ -5,27 +5,15 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use rustix::fs::{CWD, Mode, mkfifoat};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::bot::{ends, start};
-use crate::botapi::{BotApi, TOKEN};
+use crate::bot::{config, ends, home, start};
+use crate::botapi::BotApi;
 use crate::harness::{Home, has_all, has_none, merged};
 use crate::model::{Model, Reply};
 
 const OWNER: i64 = 42;
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01 and so on";
-
-fn config(model: &Model, api: &BotApi) -> Value {
-    let bot =
-        json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
-    merged(model.config(), &json!({ "channels": { "telegram": bot } }))
-}
-
-fn home(model: &Model) -> (BotApi, Home) {
-    let api = BotApi::start();
-    let home = Home::with(&config(model, &api));
-    (api, home)
-}
 
 /// Returns the text after the file's name in the message, up to the bracket: `, 9 bytes: inbox/2026-11-22/report.pdf`.
 #[track_caller]
@@ -161,11 +149,7 @@ fn incoming_file_name_is_sanitized_and_unique() {
         assert_eq!(fs::read(day.join(taken)).unwrap(), b"\0 two");
     }
     assert_eq!(fs::read(day.join("caf\u{e9}.bin")).unwrap(), b"\0 three");
-    assert!(
-        fs::read_to_string(home.path("config.json"))
-            .unwrap()
-            .starts_with('{')
-    );
+    assert!(home.read("config.json").starts_with('{'));
     assert!(!home.path("agent/AGENT.md").exists());
 }
 
@@ -211,10 +195,8 @@ fn failed_download_is_reported_and_turn_continues() {
 
 #[test]
 fn inline_bot_message_is_marked_as_foreign() {
-    let (model, api) = (
-        Model::answering(|_, _| Reply::text("Seen.")),
-        BotApi::start(),
-    );
+    let model = Model::answering(|_, _| Reply::text("Seen."));
+    let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     let through = json!({ "id": 9, "is_bot": true, "first_name": "Eve", "username": "evebot" });

@@ -18,6 +18,7 @@ use crate::bot::{ends, start};
 use crate::botapi::{BotApi, TOKEN};
 use crate::harness::{Home, merged, until, walk};
 use crate::model::{Model, Reply, Request, call};
+use crate::sites::serve;
 use crate::stored::open_tasks;
 
 const OWNER: i64 = 42;
@@ -180,7 +181,7 @@ impl Scene {
     fn new(model: Model, extra: &Value) -> Self {
         let limits =
             json!({ "agents": { "defaults": { "max_calls": CALLS, "max_tool_iterations": 40 } } });
-        let home = Home::with(&merged(merged(model.config(), &limits), extra));
+        let home = Home::asking(&model, &merged(limits, extra));
         home.write("agent/AGENT.md", "Rules.");
         home.write("sessions/cli_diary.jsonl", format!("{SECRET}\n"));
         let out = home.path("").parent().unwrap().join("other");
@@ -262,18 +263,12 @@ impl Scene {
 
 /// Returns a local service, and its number of connections.
 fn service() -> (u16, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (port, heard) = (
-        listener.local_addr().unwrap().port(),
-        Arc::new(AtomicUsize::new(0)),
-    );
+    let heard = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&heard);
-    thread::spawn(move || {
-        for _spoken_to in listener.incoming() {
-            counted.fetch_add(1, Ordering::SeqCst);
-        }
+    let address = serve(move |_spoken_to| {
+        counted.fetch_add(1, Ordering::SeqCst);
     });
-    (port, heard)
+    (address.port(), heard)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::bot::{config, dies, ends, start};
 use crate::botapi::{BotApi, Fault};
 use crate::door;
-use crate::harness::{Home, Running, has_all, merged, until};
+use crate::harness::{Home, has_all, has_fields, merged, until};
 use crate::model::{Model, Reply};
 use crate::stored::journal;
 use crate::without_syscall::Withheld;
@@ -33,18 +33,16 @@ fn three_polite_ends_do_not_make_a_message_one_that_crashes() {
             api.text(OWNER, "count");
         }
         model.wait_for_holds(n);
-        gateway.signal(Signal::TERM);
-        gateway.finish().exits(0);
+        ends(gateway);
     }
     let gateway = start(&home);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Counted."]);
     api.text(43, "and you?");
     api.wait_for_texts(43, 1);
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
+    ends(gateway);
     assert_eq!(api.texts(OWNER).len(), 1);
     assert_eq!(
-        fs::read_to_string(home.path("workspace/count")).unwrap(),
+        home.read("workspace/count"),
         "x\nx\n",
         "once for each of the two"
     );
@@ -104,8 +102,7 @@ fn a_command_that_a_crash_interrupted_is_not_repeated() {
     api.chat(OWNER);
     let gateway = start(&home);
     let mut texts = api.wait_for_texts(OWNER, 4);
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
+    ends(gateway);
     // `/stop` waits for no other command.
     texts.retain(|text| !text.contains("nothing to stop"));
     for (text, command) in texts.iter().zip(["/undo", "/model"]) {
@@ -120,18 +117,15 @@ fn comment_and_forward_form_a_turn() {
     let forward = json!({ "text": "buy now", "forward_origin": eve });
     let comment = json!({ "text": "is this true?" });
     for messages in [[&comment, &forward], [&forward, &comment]] {
-        let (model, api) = (
-            Model::answering(|_, _| Reply::text("Read.")),
-            BotApi::start(),
-        );
+        let model = Model::answering(|_, _| Reply::text("Read."));
+        let api = BotApi::start();
         let home = Home::with(&config(&model, &api));
         for message in messages {
             api.message(OWNER, OWNER, message);
         }
         let gateway = start(&home);
         api.wait_for_texts(OWNER, 1);
-        gateway.signal(Signal::TERM);
-        gateway.finish().exits(0);
+        ends(gateway);
         assert_eq!(model.requests().len(), 1);
         let asked = model.request(0).last("user");
         has_all(&asked, ["is this true?", "[forwarded from Eve:]"]);
@@ -146,8 +140,7 @@ fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
     api.text(OWNER, "one");
     api.wait_for_texts(OWNER, 1);
     api.wait_for_confirmation();
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
+    ends(gateway);
     api.restart_updates_at(9);
     let gateway = start(&home);
     for n in 2..=3 {
@@ -155,8 +148,7 @@ fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
         api.wait_for_texts(OWNER, n);
     }
     api.wait_for_confirmation();
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
+    ends(gateway);
     assert_eq!(model.requests().len(), 3);
 }
 
@@ -200,9 +192,9 @@ fn status_shows_state_of_gateway() {
     ] {
         assert!(page.contains(says), "{says:?} is missing: {page}");
     }
-    assert_eq!(
-        (&object["running"], &object["pid"], &object["waiting"]),
-        (&json!(true), &json!(gateway.pid()), &json!(1))
+    has_fields(
+        &object,
+        &json!({ "running": true, "pid": gateway.pid(), "waiting": 1 }),
     );
     let second = home.run(["gateway"]);
     second
@@ -307,7 +299,7 @@ fn a_restarted_gateway_waits_until_its_configuration_is_valid() {
     const OTHER: &str = r#"echo '{"v":1,"pid":1}' >"$BANTAM_HOME/state/gateway.json""#;
     let (model, api) = (echo(), BotApi::start());
     let home = Home::with(&config(&model, &api));
-    let good = fs::read_to_string(home.path("config.json")).unwrap();
+    let good = home.read("config.json");
     let after = |file| {
         home.config("{ broken");
         home.dir("state");
@@ -319,7 +311,7 @@ fn a_restarted_gateway_waits_until_its_configuration_is_valid() {
         gateway
     };
     ends(restarted());
-    let left = fs::read_to_string(home.path("state/gateway.json")).unwrap();
+    let left = home.read("state/gateway.json");
     assert!(left.contains("\"ended\":\""), "{left}");
     let gateway = restarted();
     home.config(&good);
@@ -355,7 +347,7 @@ fn signal_during_config_check_ends_the_gateway() {
     assert!(begun.elapsed() < Duration::from_secs(8), "{begun:?}");
     gateway.finish().exits(0);
     assert!(status(&home).1["ended"].is_string());
-    let queue = fs::read_to_string(home.path("state/queue.jsonl")).unwrap();
+    let queue = home.read("state/queue.jsonl");
     assert!(queue.contains("\"halt\":[\"telegram:"), "{queue}");
     home.config(&good.to_string());
     let gateway = start(&home);
@@ -404,8 +396,7 @@ fn while_a_turn_goes_on_a_changed_configuration_leaves_nobody_unheard() {
         api.texts(OWNER).iter().any(|text| text == "(Stopped.)")
     });
     api.wait_for_asked("getMe", 2);
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
+    ends(gateway);
 }
 
 #[test]
@@ -455,10 +446,8 @@ fn the_log_tells_as_much_as_it_is_asked_for() {
 
 #[test]
 fn newly_allowed_user_is_answered_without_notice() {
-    let (model, api) = (
-        Model::answering(|_, _| Reply::text("Welcome.")),
-        BotApi::start(),
-    );
+    let model = Model::answering(|_, _| Reply::text("Welcome."));
+    let api = BotApi::start();
     let config = config(&model, &api);
     let home = Home::with(&config);
     let gateway = start(&home);
@@ -469,22 +458,14 @@ fn newly_allowed_user_is_answered_without_notice() {
     home.config(&changed.to_string());
     api.text(666, "hello");
     assert_eq!(api.wait_for_texts(666, 1), ["Welcome."]);
-    ends_when_serving(gateway);
+    ends(gateway);
     assert!(api.texts(OWNER).is_empty(), "{:?}", api.texts(OWNER));
-}
-
-/// Ends a gateway that has restarted.
-fn ends_when_serving(gateway: Running) {
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
 }
 
 #[test]
 fn a_gateway_removes_old_parts_of_conversations() {
-    let (model, api) = (
-        Model::answering(|_, _| Reply::text("Looked.")),
-        BotApi::start(),
-    );
+    let model = Model::answering(|_, _| Reply::text("Looked."));
+    let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let job = ["cron", "add", "-m", "look", "-e", "1d", "--to", "none"];
     home.bantam().args(job).args(["-n", "job"]).run().exits(0);
@@ -505,8 +486,7 @@ fn a_gateway_removes_old_parts_of_conversations() {
     }
     let gateway = start(&home);
     until("the old part is removed", || sessions().len() == 1);
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
+    ends(gateway);
 }
 
 /// Returns a model that repeats its input.

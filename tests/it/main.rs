@@ -9,7 +9,7 @@ mod support;
 // Tests name them without their directory.
 use support::{
     addresses, board, bot, botapi, door, fixtures, harness, heavy, marker, model, pdf, program,
-    remote, rng, smuggling, stored, tunnel, without_syscall,
+    remote, rng, sites, smuggling, stored, tunnel, without_syscall,
 };
 
 mod agent;

@@ -2,16 +2,15 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use serde_json::json;
 
-use crate::bot::{dies, ends, start};
-use crate::botapi::{BotApi, TOKEN};
+use crate::bot::{dies, ends, home, start};
 use crate::harness::{Home, has_all, merged, until};
+use crate::marker::kib;
 use crate::model::{Model, Reply, Request, call};
+use crate::sites::serve;
 use crate::stored::journal;
 
 const OWNER: i64 = 42;
@@ -45,22 +44,14 @@ fn answer(body: &[u8], is_packed: bool) -> Vec<u8> {
 
 /// Starts a site whose answer to `/N` is the Nth of these. It ends with the test process.
 fn site(answers: Vec<Vec<u8>>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let answers = Arc::new(answers);
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let answers = answers.clone();
-            thread::spawn(move || {
-                let mut head = [0; 4096];
-                let len = stream.read(&mut head).unwrap_or(0);
-                let head = String::from_utf8_lossy(&head[..len]).into_owned();
-                let number = head.split([' ', '/', '?']).nth(2).unwrap_or_default();
-                let number: usize = number.parse().unwrap_or(0);
-                // The client may hang up early.
-                drop(stream.write_all(&answers[number % answers.len()]));
-            });
-        }
+    let address = serve(move |mut stream| {
+        let mut head = [0; 4096];
+        let len = stream.read(&mut head).unwrap_or(0);
+        let head = String::from_utf8_lossy(&head[..len]).into_owned();
+        let number = head.split([' ', '/', '?']).nth(2).unwrap_or_default();
+        let number: usize = number.parse().unwrap_or(0);
+        // The client may hang up early.
+        drop(stream.write_all(&answers[number % answers.len()]));
     });
     format!("http://{address}")
 }
@@ -68,17 +59,6 @@ fn site(answers: Vec<Vec<u8>>) -> String {
 /// Returns the number of images in a request.
 fn images(request: &Request) -> usize {
     request.body.to_string().matches("data:image/").count()
-}
-
-/// Returns the peak memory of a process, in KB.
-fn peak(pid: i32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.unwrap()
-        .trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .unwrap()
 }
 
 /// Fetches `/0` to `/39` in one turn. Returns the turn's peak memory, the number of images sent to the model, and the results.
@@ -94,12 +74,12 @@ fn forty(answers: Vec<Vec<u8>>) -> (u64, usize, Vec<String>) {
             return Reply::calls(calls);
         }
         until("the process is known", || *of.lock().unwrap() > 0);
-        *most.lock().unwrap() = peak(*of.lock().unwrap());
+        *most.lock().unwrap() = kib(*of.lock().unwrap(), "VmHWM:");
         Reply::text("Seen.")
     });
     let open =
         json!({ "tools": { "web": { "fetch": { "allow_private": true, "timeout": 120 } } } });
-    let home = Home::with(&merged(model.config(), &open));
+    let home = Home::asking(&model, &open);
     // Locked before the start, because the model answers as soon as the process asks.
     let mut known = pid.lock().unwrap();
     let running = home.bantam().args(["agent", "-m", "look"]).spawn();
@@ -178,7 +158,7 @@ fn image_bytes_are_stored_once_and_expire() {
     };
     assert_eq!(shown("look"), 2);
     assert_eq!(beside(&home).len(), 1, "{:?}", beside(&home));
-    let log = fs::read_to_string(home.path("sessions/cli_x.jsonl")).unwrap();
+    let log = home.read("sessions/cli_x.jsonl");
     assert!(!log.contains("base64"), "{log}");
     assert_eq!((shown("one"), shown("two")), (2, 2));
     assert_eq!(shown("three"), 0);
@@ -277,18 +257,10 @@ fn hostile_recordings_are_limited_and_not_decoded() {
     has_all(&told[3], ["words"]);
 }
 
-/// Returns a home of a bot with two users.
-fn bot(model: &Model, api: &BotApi) -> Home {
-    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, 43], "api_base": api.base() });
-    let channels = json!({ "channels": { "telegram": bot } });
-    Home::with(&merged(model.config(), &channels))
-}
-
 #[test]
 fn oversized_chat_is_answered_in_new_conversation() {
     let model = Model::answering(|_, _| Reply::text("Here."));
-    let api = BotApi::start();
-    let home = bot(&model, &api);
+    let (api, home) = home(&model);
     home.write(
         &format!("sessions/telegram_{OWNER}.jsonl"),
         large("telegram_42"),
@@ -306,8 +278,7 @@ fn oversized_chat_is_answered_in_new_conversation() {
 #[test]
 fn attempt_is_counted_before_conversation_loads() {
     let model = Model::answering(|_, _| Reply::text("Here."));
-    let api = BotApi::start();
-    let home = bot(&model, &api);
+    let (api, home) = home(&model);
     // Sessions cannot be loaded while another process has locked them.
     let held = home.hold_session(&format!("telegram_{OWNER}"));
     api.text(OWNER, "hello");
@@ -361,7 +332,7 @@ fn largest_conversation_has_bounded_memory_and_few_requests() {
         let last = Arc::clone(&most);
         let model = Model::answering(move |_, _| {
             let mut last = last.lock().unwrap();
-            *last = peak(*of.lock().unwrap()).max(*last);
+            *last = kib(*of.lock().unwrap(), "VmHWM:").max(*last);
             Reply::text("Here.")
         });
         let home = Home::with(&model.config());

@@ -134,7 +134,7 @@ fn bare_name_is_the_only_model_of_this_name() {
 
     let add = ["cron", "add", "-e", "1h", "--model", "qwen3-30b", "x"];
     home.run(add).exits(0);
-    let jobs = std::fs::read_to_string(home.path("cron/jobs.json")).unwrap();
+    let jobs = home.read("cron/jobs.json");
     assert!(jobs.contains("\"local/qwen3-30b\""), "{jobs}");
     let setting = "agents.defaults.model_name";
     let set = ["config", "set", setting, "qwen3-30b"];

@@ -1,38 +1,32 @@
 //! Network access of commands: none, guarded, or full.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
 
 use crate::harness::{Home, has_all, has_none, merged};
 use crate::model::{Model, Reply};
+use crate::sites::serve;
 
-/// Returns a listener that answers every connection with a page, and reports it.
+/// Returns the port of a server that answers every connection with a page, and reports it.
 fn page() -> (u16, Receiver<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
     let (tell, told) = channel();
-    std::thread::spawn(move || {
-        for connection in listener.incoming() {
-            let mut connection = connection.unwrap();
-            // The test may have ended.
-            if tell.send(()).is_err() {
-                return;
-            }
-            let mut head = Vec::new();
-            let mut byte = [0];
-            while !head.ends_with(b"\r\n\r\n") && connection.read(&mut byte).is_ok_and(|n| n == 1) {
-                head.push(byte[0]);
-            }
-            let answer =
-                b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nreached";
-            // A client that has hung up is counted anyway.
-            drop(connection.write_all(answer));
+    let address = serve(move |mut connection| {
+        // The test may have ended.
+        if tell.send(()).is_err() {
+            return;
         }
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") && connection.read(&mut byte).is_ok_and(|n| n == 1) {
+            head.push(byte[0]);
+        }
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nreached";
+        // A client that has hung up is counted anyway.
+        drop(connection.write_all(answer));
     });
-    (port, told)
+    (address.port(), told)
 }
 
 #[derive(Clone, Copy)]
@@ -78,7 +72,7 @@ timeout 20 cat <&3"
         ),
         Reply::text("Done."),
     ]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": tools })));
+    let home = Home::asking(&model, &json!({ "tools": tools }));
     home.agent(["-m", "fetch it"]).answers("Done.\n");
     model.request(1).last("tool")
 }
@@ -157,10 +151,10 @@ fn host_network_uses_the_host_resolver() {
         Reply::call("exec", &json!({ "command": command })),
         Reply::text("Done."),
     ]);
-    let home = Home::with(&merged(
-        model.config(),
+    let home = Home::asking(
+        &model,
         &json!({ "tools": { "exec": { "network": "full" } } }),
-    ));
+    );
     home.bantam()
         .args(["agent", "-m", "look"])
         .after(RESOLVED)

@@ -59,7 +59,7 @@ fn script_gets_the_files_and_no_configuration() {
     let run = home.run(["onboard", "--yes"]);
     run.exits(0).is_quiet();
     assert!(!home.path("config.json").exists());
-    assert!(run.stdout.contains("built-in demo"), "{}", run.stdout);
+    run.shows("built-in demo");
     let files = "agent/AGENT.md agent/HEARTBEAT.md agent/SOUL.md agent/prompts/summarize.md \
         agent/skills/journal/SKILL.md memory/USER.md memory/MEMORY.md";
     for file in files.split_whitespace() {
@@ -74,7 +74,7 @@ fn script_gets_the_files_and_no_configuration() {
     home.agent(["-m", "What is in my workspace?"]).exits(0);
     let deepseek = home.bantam().env("DEEPSEEK_API_KEY", CANARY);
     let run = deepseek.args(["onboard", "--yes"]).run();
-    assert!(run.exits(0).stdout.contains("deepseek"), "{}", run.stdout);
+    run.exits(0).shows("deepseek");
 }
 
 #[test]
@@ -89,10 +89,7 @@ fn existing_files_are_kept() {
         !home.path("agent/AGENT.md").exists(),
         "it would come before the AGENTS.md that is there"
     );
-    assert_eq!(
-        fs::read_to_string(home.path("agent/SOUL.md")).unwrap(),
-        "Mine."
-    );
+    assert_eq!(home.read("agent/SOUL.md"), "Mine.");
     let before = snapshot(&home.path(""));
     let again = home.run(["onboard", "--yes"]);
     again.exits(0);
@@ -128,7 +125,7 @@ fn provider_key_and_model_are_asked_for() {
         json!({ "agents": { "defaults": { "model_name": "groq" } } })
     );
     assert_eq!(mode(&home.path("config.json")), 0o600);
-    assert!(run.stdout.contains("Next: bantam \""), "{}", run.stdout);
+    run.shows("Next: bantam \"");
 
     let home = Home::empty();
     let asked = [
@@ -160,7 +157,7 @@ fn provider_key_and_model_are_asked_for() {
     ];
     let run = onboard(closed(&home), &asked).finish();
     let next = "Next: export MISTRAL_API_KEY=";
-    assert!(run.exits(0).stdout.contains(next), "{}", run.stdout);
+    run.exits(0).shows(next);
     home.agent(["-m", "hi"]).exits(3).says("MISTRAL_API_KEY");
 }
 
@@ -185,7 +182,7 @@ fn interrupted_onboarding_changes_no_files() {
         running.types(typed);
         let run = running.finish();
         run.exits(130);
-        assert!(run.stdout.contains("nothing was saved"), "{}", run.stdout);
+        run.shows("nothing was saved");
         assert!(!run.stdout.contains("sk-"), "{}", run.stdout);
         is_as_it_was(&run);
         assert!(!home.path("").exists());
@@ -199,10 +196,7 @@ fn a_configuration_that_cannot_be_used_is_kept_and_told() {
     let run = home.run(["onboard", "--yes"]);
     run.fails(3).says("config.json");
     assert!(home.path("agent/SOUL.md").exists(), "all else is made");
-    assert_eq!(
-        fs::read_to_string(home.path("config.json")).unwrap(),
-        "{ nope }"
-    );
+    assert_eq!(home.read("config.json"), "{ nope }");
 }
 
 #[test]
@@ -268,7 +262,7 @@ fn server_is_tested_with_a_question_and_keeps_its_settings() {
     let run = onboard(closed(&home), &asked).finish();
     run.exits(0);
     let listed = "1  qwen3     8192 tokens, tools\r\n2  embedder\r\n";
-    assert!(run.stdout.contains(listed), "{}", run.stdout);
+    run.shows(listed);
     assert!(
         run.stdout
             .contains("tip: start its server with its tool parser")

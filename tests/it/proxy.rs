@@ -109,7 +109,7 @@ fn socks_proxy_gets_the_judged_address_of_a_page() {
         .env("HTTP_PROXY", proxy.socks_url("socks5h"))
         .args(["agent", "-m", "fetch"])
         .run();
-    assert!(run.exits(0).stdout.contains("Through."), "{}", run.stdout);
+    run.exits(0).shows("Through.");
     assert_eq!(proxy.asked(), ["93.184.216.34:80"]);
 }
 
@@ -168,7 +168,7 @@ fn azure_has_its_own_header_and_the_deployment_in_the_address() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let base = model.base().replace("/v1", "");
     let extra = json!({ "model_list": [ { "model": "azure/my-gpt", "api_base": base } ] });
-    let home = Home::with(&merged(model.config(), &extra));
+    let home = Home::asking(&model, &extra);
     home.agent(["-m", "hi"]).answers("Hello.\n");
     let request = model.request(0);
     assert_eq!(

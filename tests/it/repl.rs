@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Home, Running, has_all, has_none, merged};
+use crate::harness::{Home, Running, has_all, has_none};
 use crate::model::{Model, Reply};
 
 /// Runs `bantam agent ARGS...` at a terminal until it asks for the first line.
@@ -86,8 +86,7 @@ fn earlier_conversation_is_continued_also_after_new() {
     assert_eq!(home.session("cli_default.2").texts("user"), ["second"]);
     // The command line does the same.
     let shown = home.run(["sessions", "show", "default.2"]);
-    shown.exits(0);
-    assert!(shown.stdout.contains("second"), "{}", shown.stdout);
+    shown.exits(0).shows("second");
     home.agent(["-s", "default.2", "fourth"]).exits(0);
     assert_eq!(users(5), ["second", "fourth"]);
     home.agent(["-s", "default.1", "--dry-run", "fifth"])
@@ -364,7 +363,7 @@ fn host_models_are_listed_and_selectable() {
         _ => Reply::text("One."),
     });
     let list = json!({ "model_list": [ { "model": "openai/*", "api_key": "k", "api_base": model.base() } ] });
-    let home = Home::with(&merged(model.config(), &list));
+    let home = Home::asking(&model, &list);
     let mut talk = conversation(&home, []);
     talk.types_until_next("/model\n", "gpt-small   8192 tokens\r\n");
     talk.wait_for_next_stdout("/model NAME changes it: test, one of these, or provider/model; ");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged};
+use crate::harness::{Home, has_fields, merged};
 use crate::model::{Model, Reply, Request, call};
 
 /// Returns a configuration that names this model `test` and sets its API.
@@ -157,7 +157,7 @@ fn items(request: &Request, kind: &str) -> Vec<Value> {
 fn a_question_is_asked_and_answered() {
     let model = stand_in(vec![vec![message("Hello.")], vec![message("Again.")]]);
     let entry = json!({ "model_list": [ { "api": "responses", "reasoning_effort": "low", "temperature": 0.5 } ] });
-    let home = Home::with(&merged(model.config(), &entry));
+    let home = Home::asking(&model, &entry);
     let run = home.agent(["--json", "-m", "hi"]);
     let answer = run.exits(0).is_quiet().json();
     assert_eq!(answer["output"], "Hello.");
@@ -167,10 +167,7 @@ fn a_question_is_asked_and_answered() {
     );
     let body = model.request(0).body;
     assert_eq!(body["reasoning"], json!({ "effort": "low" }));
-    assert_eq!(
-        (&body["max_output_tokens"], &body["store"]),
-        (&json!(8192), &json!(false))
-    );
+    has_fields(&body, &json!({ "max_output_tokens": 8192, "store": false }));
     home.agent(["-s", "x", "-m", "and now?"]).prints("Again.\n");
 }
 
@@ -324,7 +321,7 @@ fn refusal_of_chat_completions_is_met_once() {
             _ => Reply::error(status, says),
         });
         let entry = json!({ "model_list": [ { "reasoning_effort": "low" } ] });
-        let home = Home::with(&merged(model.config(), &entry));
+        let home = Home::asking(&model, &entry);
         for asked in [2, 3, 4] {
             home.agent(["-s", "x", "-m", "hi"])
                 .answers("Here.\n")
@@ -332,8 +329,7 @@ fn refusal_of_chat_completions_is_met_once() {
             assert_eq!(model.asked(), asked, "{says}");
         }
         let run = home.run(["status"]);
-        run.exits(0);
-        assert!(run.stdout.contains("Responses API"), "{}", run.stdout);
+        run.exits(0).shows("Responses API");
     }
 }
 

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::json;
 
-use crate::harness::{CANARY, Home, has_all, merged};
+use crate::harness::{CANARY, Home, has_all, has_none, merged};
 use crate::model::{Model, Reply, call, written_call};
 
 #[test]
@@ -152,7 +152,7 @@ fn model_written_key_is_removed_from_reply() {
     // A word that only begins like the key is whole.
     let second = home.agent(["-m", "and now?"]);
     second.answers(&format!("Before it: {}\n", &CANARY[..9]));
-    let jobs = std::fs::read_to_string(home.path("cron/jobs.json")).unwrap();
+    let jobs = home.read("cron/jobs.json");
     assert!(jobs.contains(mark), "{jobs}");
 }
 
@@ -184,27 +184,44 @@ fn model_input_has_no_api_key() {
         Reply::call("list_dir", &json!({ "path": ".." })),
         Reply::text("Nothing."),
     ]);
-    let home = Home::with(&merged(model.config(), &json!({})));
+    let home = Home::asking(&model, &json!({}));
     home.agent(["-m", "what is the key?"]).answers("Nothing.\n");
 }
 
 #[test]
 fn printed_key_is_removed_from_output() {
     // Without a sandbox, a command can read the user's files; the key is redacted in its output.
-    let model = Model::scripted([
-        Reply::call(
-            "exec",
-            &json!({ "command": "echo it says: && cat ../config.json" }),
-        ),
-        Reply::text("I saw nothing."),
-    ]);
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
-    ));
-    home.agent(["-v", "-m", "what is the key?"])
-        .answers("I saw nothing.\n");
-    has_all(&model.request(1).last("tool"), ["it says:"]);
+    for level in ["secrets", "off"] {
+        let command = json!({ "command": "echo it says: && cat ../config.json" });
+        let model = Model::scripted([Reply::call("exec", &command), Reply::text("Nothing.")]);
+        let tools = json!({ "tools": { "redact": level, "exec": { "sandbox": "off" } } });
+        let home = Home::asking(&model, &tools);
+        home.agent(["-v", "-m", "what is the key?"])
+            .answers("Nothing.\n");
+        has_all(&model.request(1).last("tool"), ["it says:"]);
+    }
+}
+
+/// Messages about calls are cut, and a cut key would not be recognized.
+#[test]
+fn key_in_a_wrong_call_is_removed_before_the_call_is_cut() {
+    let long = |before: usize| format!("{}{CANARY}{}", "x".repeat(before), "y".repeat(600));
+    let calls = [0, 33, 57, 73, 190, 290, 480, 495].map(long).into_iter();
+    let calls = calls.flat_map(|text| {
+        [
+            call("a", "read_file", &json!({ "path": [text] })),
+            call("b", "read_file", &json!({ "path": "a", text.clone(): 1 })),
+            call("c", "list_dir", &json!({ "depth": text })),
+            written_call("d", "grep", &format!("{{\"{text}")),
+            call(&text, &text, &json!({})),
+        ]
+    });
+    let model = Model::scripted([Reply::calls(calls), Reply::text("Hello.")]);
+    let run = Home::with(&model.config()).agent(["-v", "-m", "hi"]);
+    run.exits(0).does_not_say(&CANARY[..8]);
+    for told in model.request(1).texts("tool") {
+        has_none(&told, [&CANARY[..8]]);
+    }
 }
 
 #[test]
@@ -284,7 +301,7 @@ fn named_secret_is_redacted_and_survives_edits() {
     }
     let told = model.request(4).last("tool");
     assert!(told.contains("choose an old_text without it"), "{told}");
-    let left = std::fs::read_to_string(home.path("workspace/.env")).unwrap();
+    let left = home.read("workspace/.env");
     assert_eq!(left, env.replace("DEBUG=0", "DEBUG=1"));
     // /undo restores the file itself.
     let kept = crate::harness::walk(&home.path("")).into_iter();

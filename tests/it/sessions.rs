@@ -53,7 +53,7 @@ fn sessions_list_ends_with_the_newest() {
         "{}",
         run.stdout
     );
-    assert!(run.stdout.contains("2026-01-02 03:04:05"), "{}", run.stdout);
+    run.shows("2026-01-02 03:04:05");
     let listed = sessions(&home, ["list", "--json"]).json()["sessions"].clone();
     let states = listed.as_array().unwrap().iter().map(|row| {
         let text = |name: &str| row[name].as_str().unwrap().to_owned();
@@ -112,7 +112,7 @@ fn shown_conversation_has_calls_without_escapes() {
                 .unwrap_or_else(|| panic!("{part:?} is not where it should be: {}", run.stdout))
                 .1;
         }
-        assert!(run.stdout.contains("shopping.txt"), "{}", run.stdout);
+        run.shows("shopping.txt");
         assert!(!run.stdout.contains('\u{1b}'), "{}", run.stdout);
     }
     let entries = sessions(&home, ["show", "default", "--json"]).json_lines();
@@ -157,7 +157,7 @@ fn a_reset_conversation_starts_anew_and_what_was_said_stays() {
     let said = fs::read(home.path("sessions/cli_default.jsonl")).unwrap();
     let run = sessions(&home, ["reset", "default"]);
     run.exits(0).is_quiet();
-    assert!(run.stdout.contains("cli_default.1.jsonl"), "{}", run.stdout);
+    run.shows("cli_default.1.jsonl");
     assert_eq!(
         fs::read(home.path("sessions/cli_default.1.jsonl")).unwrap(),
         said
@@ -227,8 +227,7 @@ fn on_a_terminal_erasing_is_asked_for() {
         erasing.finish()
     };
     let run = erase("\n");
-    run.exits(0);
-    assert!(run.stdout.contains("Nothing erased"), "{}", run.stdout);
+    run.exits(0).shows("Nothing erased");
     assert!(home.path("sessions/cli_default.jsonl").exists());
     erase("y\n").exits(0);
     assert!(!home.path("sessions/cli_default.jsonl").exists());
@@ -419,7 +418,7 @@ fn a_long_conversation_is_read_in_little_memory() {
     assert!(run(&["show", "default.1"]).stdout.contains("a medlar"));
 
     let found = run(&["search", "quince"]);
-    assert!(found.stdout.contains("a quince"), "{}", found.stdout);
+    found.shows("a quince");
     // The oldest parts are more than a search reads.
     let found = run(&["search", "medlar"]);
     found.prints("").says("64 MB");

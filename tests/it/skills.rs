@@ -52,10 +52,7 @@ fn skill_is_listed_and_read_on_demand() {
     has_none(&system, ["Hush", "Far."]);
     let told = model.request(1).last("tool");
     let folder = home.path("agent/skills/tea").display().to_string();
-    assert!(
-        told.contains("Boil water") && told.contains(&folder),
-        "{told}"
-    );
+    has_all(&told, ["Boil water", &folder]);
 }
 
 #[test]
@@ -85,7 +82,7 @@ fn skill_script_is_executable_but_read_only() {
     has_all(&told[0], ["steeped"]);
     has_all(&told[1], ["[exit code"]);
     assert_eq!(
-        fs::read_to_string(home.path("agent/skills/tea/scripts/steep.sh")).unwrap(),
+        home.read("agent/skills/tea/scripts/steep.sh"),
         "echo steeped\n"
     );
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::bot::{dies, ends, start};
-use crate::botapi::{BotApi, TOKEN};
+use crate::bot::{self, dies, ends, start};
+use crate::botapi::BotApi;
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply, Request, call};
 use crate::stored::open_tasks;
@@ -17,13 +17,8 @@ const CALLS: usize = 40;
 const TOO_MANY: usize = 150;
 
 fn config(model: &Model, api: &BotApi) -> Value {
-    let bot =
-        json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
-    let limits = json!({ "defaults": { "max_calls": CALLS } });
-    merged(
-        model.config(),
-        &json!({ "channels": { "telegram": bot }, "agents": limits }),
-    )
+    let limits = json!({ "agents": { "defaults": { "max_calls": CALLS } } });
+    merged(bot::config(model, api), &limits)
 }
 
 fn is_task(request: &Request) -> bool {
@@ -190,10 +185,10 @@ fn the_last_call_of_a_message_gets_an_answer() {
             look()
         }
     });
-    let home = Home::with(&merged(
-        model.config(),
+    let home = Home::asking(
+        &model,
         &json!({ "agents": { "defaults": { "max_calls": 3 } } }),
-    ));
+    );
     home.agent(["-m", "go"])
         .exits(6)
         .prints("So far.\n")

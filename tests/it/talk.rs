@@ -7,10 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::bot::{dies, ends};
-use crate::botapi::{BotApi, Fault, TOKEN};
+use crate::bot::{self, dies, ends, serving};
+use crate::botapi::{BotApi, Fault};
 use crate::botschema;
-use crate::harness::{Home, Running, has_all, has_none, merged, until};
+use crate::harness::{Home, has_all, has_fields, has_none, merged, until};
 use crate::model::{Model, Reply, Request, call};
 
 /// The two allowed users.
@@ -25,20 +25,13 @@ fn config(model: &Model, api: &BotApi) -> Value {
     for chat in [OWNER, OTHER, STRANGER, REVOKED] {
         api.chat(chat);
     }
-    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, OTHER], "api_base": api.base() });
-    merged(model.config(), &json!({ "channels": { "telegram": bot } }))
+    bot::config(model, api)
 }
 
 fn home(model: &Model) -> (BotApi, Home) {
     let api = BotApi::start();
     let home = Home::with(&config(model, &api));
     (api, home)
-}
-
-fn start(home: &Home) -> Running<'_> {
-    let gateway = home.bantam().arg("gateway").spawn();
-    gateway.wait_for_stderr("serving as");
-    gateway
 }
 
 /// Returns a model that makes these calls of `message`, one in each reply, and then repeats the last result.
@@ -73,7 +66,7 @@ fn waiting(home: &Home) -> Vec<String> {
 /// Returns the messages that wait for a conversation.
 #[track_caller]
 fn notes(home: &Home, key: &str) -> Vec<String> {
-    let queue = std::fs::read_to_string(home.path("state/queue.jsonl")).unwrap();
+    let queue = home.read("state/queue.jsonl");
     let all = queue
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -92,7 +85,7 @@ fn a_message_is_in_the_chat_before_the_answer() {
         _ => Reply::text("The answer.").held(),
     });
     let (api, home) = home(&model);
-    let gateway = start(&home);
+    let gateway = serving(&home);
     api.text(OWNER, "do something long");
     assert_eq!(
         api.wait_for_texts(OWNER, 2),
@@ -176,7 +169,7 @@ fn message_tool_reaches_only_known_chats() {
 fn a_job_writes_to_where_its_answer_goes() {
     let model = sending([json!({ "content": "I am at it." })]);
     let (api, home) = home(&model);
-    let gateway = start(&home);
+    let gateway = serving(&home);
     home.run("cron add -m report --at +1s --to telegram:43".split(' '))
         .exits(0);
     let texts = api.wait_for_texts(OTHER, 2);
@@ -214,7 +207,7 @@ fn files_go_out_whole_as_what_they_are() {
         .unwrap()
         .set_len((50 << 20) + 1)
         .unwrap();
-    let gateway = start(&home);
+    let gateway = serving(&home);
     api.text(OWNER, "send them");
     api.wait_for_texts(OWNER, 6);
     until("nothing waits", || waiting(&home).is_empty());
@@ -302,8 +295,7 @@ fn a_picture_of_the_model_is_kept_shown_and_sent() {
                 .args(["agent", "-m", "draw"])
                 .args(flags)
                 .run();
-            run.exits(0);
-            assert!(run.stdout.contains(text), "{}", run.stdout);
+            run.exits(0).shows(text);
             let kept = lines(&run.stdout)
                 .into_iter()
                 .map(|path| fs::read(path).unwrap());
@@ -312,7 +304,7 @@ fn a_picture_of_the_model_is_kept_shown_and_sent() {
         home.agent(["-m", "what is it?"]).exits(0);
         let told = model.requests().pop().unwrap().texts("assistant").concat();
         assert!(told.contains("[picture: ") && !told.contains("base64"));
-        let gateway = start(&home);
+        let gateway = serving(&home);
         api.text(OWNER, "draw");
         api.wait_for_texts(OWNER, pictures.len() + 1);
         ends(gateway);
@@ -331,7 +323,7 @@ fn a_file_outlives_the_program_and_the_network() {
     api.fault("sendDocument", Fault::TooMany(1));
     api.fault("sendDocument", Fault::Page(502));
     api.fault("sendDocument", Fault::Silence);
-    let gateway = start(&home);
+    let gateway = serving(&home);
     api.text(OWNER, "send it");
     api.wait_for_asked("sendDocument", 3);
     // Later changes in the workspace do not matter, because the file was copied during the call.
@@ -339,7 +331,7 @@ fn a_file_outlives_the_program_and_the_network() {
     dies(gateway);
     assert_eq!(waiting(&home).len(), 1);
     home.write("state/outbox/orphan", "a crash has left it");
-    let gateway = start(&home);
+    let gateway = serving(&home);
     // Its delivery was uncertain, so it is there twice.
     api.wait_for_texts(OWNER, 3);
     until("nothing waits", || waiting(&home).is_empty());
@@ -369,10 +361,7 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
         .agent(["--to", "telegram:43", "--no-session", "--json", "-m", "hi"])
         .exits(0)
         .json();
-    assert_eq!(
-        (&object["ok"], &object["output"]),
-        (&json!(true), &json!("**Answer** 1."))
-    );
+    has_fields(&object, &json!({ "ok": true, "output": "**Answer** 1." }));
     let run = home
         .bantam()
         .args(["agent", "-t", "summarize", "--to", "telegram:42", "-q"])
@@ -386,7 +375,7 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
             vec!["Answer 1.".into()]
         )
     );
-    let gateway = start(&home);
+    let gateway = serving(&home);
     home.agent(["--to", "telegram:42", "-m", "hi"])
         .answers("**Answer** 3.\n")
         .is_quiet();
@@ -443,14 +432,11 @@ fn undelivered_answer_is_sent_after_restart() {
         "{:?}",
         run.took
     );
-    assert_eq!(
-        (&object["ok"], &object["output"]),
-        (&json!(false), &json!("Kept."))
-    );
+    has_fields(&object, &json!({ "ok": false, "output": "Kept." }));
     assert_eq!(object["error"]["kind"], "failed");
     run.fails_with_a_hint().says("queued");
     home.config(&config.to_string());
-    let gateway = start(&home);
+    let gateway = serving(&home);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Kept."]);
     ends(gateway);
 }

@@ -3,27 +3,15 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::bot::{dies, ends, start};
-use crate::botapi::{BotApi, Fault, TOKEN};
-use crate::harness::{Home, has_all, merged, until};
+use crate::bot::{dies, ends, home, start};
+use crate::botapi::Fault;
+use crate::harness::{Home, has_all, has_fields, until};
 use crate::model::{Call, Model, Reply, Request, USAGE, call};
 use crate::stored::sent_items;
 
 const OWNER: i64 = 42;
-
-fn config(model: &Model, api: &BotApi) -> Value {
-    let bot =
-        json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
-    merged(model.config(), &json!({ "channels": { "telegram": bot } }))
-}
-
-fn home(model: &Model) -> (BotApi, Home) {
-    let api = BotApi::start();
-    let home = Home::with(&config(model, &api));
-    (api, home)
-}
 
 /// Returns the task of a request.
 fn task_of(request: &Request) -> Option<String> {
@@ -113,7 +101,7 @@ fn json_is_one_object_that_adds_up() {
     assert!(output.starts_with("Begun"), "{output}");
     has_all(output, ["report a", "report b"]);
     // Two steps, one for each report; and a request for each task.
-    assert_eq!((&told["steps"], &told["stop"]), (&json!(4), &json!("done")));
+    has_fields(&told, &json!({ "steps": 4, "stop": "done" }));
     assert_eq!(told["usage"]["total_tokens"], 6 * USAGE.2);
     assert_eq!(told["tool_calls"].as_array().unwrap().len(), 2);
     let rows = home.run(["usage", "--json"]);
@@ -369,7 +357,7 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
     assert_eq!(texts[1], texts[2]);
     ends(gateway);
     assert_eq!(model.requests().len(), asked);
-    let queue = std::fs::read_to_string(home.path("state/queue.jsonl")).unwrap();
+    let queue = home.read("state/queue.jsonl");
     let notes = queue
         .lines()
         .filter(|line| line.contains("\"kind\":\"deferred\""));

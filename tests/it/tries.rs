@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bot::{ends, start};
 use crate::botapi::Fault;
-use crate::harness::{Home, merged};
+use crate::harness::Home;
 use crate::model::{Model, Reply};
 
 /// Ways of a host to ask for no wait at all.
@@ -76,7 +76,7 @@ fn asked_by_tool(tool: &'static str, args: Value, settings: &Value) {
         None => Reply::call(tool, &args),
         Some(_) => Reply::text("Done."),
     });
-    let home = Home::with(&merged(model.config(), settings));
+    let home = Home::asking(&model, settings);
     home.agent(["-m", "call it"]).answers("Done.\n");
 }
 

@@ -4,9 +4,8 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::bot::ends;
-use crate::botapi::{BotApi, TOKEN};
-use crate::harness::{Home, Running, merged};
+use crate::bot::{self, ends, serving};
+use crate::harness::{Home, Running};
 use crate::model::{Model, Reply, call};
 
 const OWNER: i64 = 42;
@@ -131,22 +130,11 @@ fn writing() -> Model {
 
 #[test]
 fn bot_undo_restores_files_once_also_across_a_restart() {
-    let (model, api) = (writing(), BotApi::start());
-    api.chat(OWNER);
-    let bot =
-        json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "channels": { "telegram": bot } }),
-    ));
+    let model = writing();
+    let (api, home) = bot::home(&model);
     home.write("workspace/notes.txt", "mine");
     let file = |name: &str| fs::read_to_string(home.path(&format!("workspace/{name}.txt")));
-    let start = || {
-        let gateway = home.bantam().arg("gateway").spawn();
-        gateway.wait_for_stderr("serving as");
-        gateway
-    };
-    let gateway = start();
+    let gateway = serving(&home);
     for (number, word) in ["notes=one", "notes=two", "new=made"].iter().enumerate() {
         api.text(OWNER, &format!("write {word}"));
         let said = api.wait_for_texts(OWNER, number + 1);
@@ -160,7 +148,7 @@ fn bot_undo_restores_files_once_also_across_a_restart() {
     assert!(file("new").is_err());
     ends(gateway);
     // Another program of the same home knows that it was undone.
-    let gateway = start();
+    let gateway = serving(&home);
     api.text(OWNER, "/undo");
     assert_eq!(api.wait_for_texts(OWNER, 5)[4], "Nothing to undo.");
     assert_eq!(file("notes").unwrap(), "two");

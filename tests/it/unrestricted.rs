@@ -87,15 +87,10 @@ fn opens(extra: &Value, without: &'static [Withheld], commands: bool) {
         b"last page\n"
     );
     let noted = if commands { "noted\nmore\n" } else { "noted\n" };
-    assert_eq!(
-        fs::read_to_string(other.path("docs/new/notes.txt")).unwrap(),
-        noted
-    );
+    assert_eq!(other.read("docs/new/notes.txt"), noted);
     if commands {
-        assert!(
-            told[8].0.contains("last page") && told[9].0.contains(&docs),
-            "{told:?}"
-        );
+        has_all(&told[8].0, ["last page"]);
+        has_all(&told[9].0, [&docs]);
     }
 }
 
@@ -166,10 +161,7 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
     };
     assert!(after.iter().all(ours), "{after:?}");
     assert_eq!(fs::read(home.path("agent/AGENT.md")).unwrap(), b"obey\n");
-    has_none(
-        &fs::read_to_string(home.path("config.json")).unwrap(),
-        ["more"],
-    );
+    has_none(&home.read("config.json"), ["more"]);
 }
 
 #[test]

@@ -1,10 +1,8 @@
 //! Usage: a line for each call, the command that adds them up, and the daily budget.
 
-use std::fs;
-
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged};
+use crate::harness::{Home, has_fields, merged};
 use crate::model::{Model, Reply, USAGE};
 
 /// Per million tokens. One reply of the scripted model has 11 prompt tokens, 3 of them cached, and 7 reply tokens.
@@ -24,7 +22,7 @@ fn lines(home: &Home) -> Vec<String> {
         .files()
         .into_iter()
         .filter(|file| file.starts_with("usage/"));
-    let texts = files.map(|file| fs::read_to_string(home.path(&file)).unwrap());
+    let texts = files.map(|file| home.read(&file));
     texts
         .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
         // Two processes that write at the same time may leave an empty line.
@@ -161,9 +159,9 @@ fn the_model_that_answered_is_the_one_that_is_charged() {
     let answer = home.agent(["--json", "-m", "go"]).exits(0).json();
     assert_eq!(answer["cost"], json!(0.000_007));
     let told = usage(&home);
-    assert_eq!(
-        (&told["total"]["calls"], &told["total"]["cost"]),
-        (&json!(1), &json!(0.000_007))
+    has_fields(
+        &told,
+        &json!({ "total": { "calls": 1, "cost": 0.000_007 } }),
     );
 }
 
@@ -174,10 +172,7 @@ fn budget_holds_across_runs_with_hint() {
         "usage": { "prompt_tokens": 2900, "completion_tokens": 100 },
     });
     let model = Model::scripted([Reply::json(200, &counted), Reply::json(200, &counted)]);
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "budget": { "daily_tokens": 6000 } }),
-    ));
+    let home = Home::asking(&model, &json!({ "budget": { "daily_tokens": 6000 } }));
     home.agent(["-m", "one"]).exits(0);
     home.agent(["-m", "two", "-s", "other"]).exits(0);
     let refused = home.agent(["-m", "three"]);
@@ -186,9 +181,9 @@ fn budget_holds_across_runs_with_hint() {
         .says("daily budget reached: 6000 of 6000 tokens")
         .says("budget.daily_tokens");
     let answer = home.agent(["--json", "-m", "three"]).exits(6).json();
-    assert_eq!(
-        (&answer["error"]["kind"], &answer["stop"], &answer["steps"]),
-        (&json!("limit"), &json!("limit"), &json!(0))
+    has_fields(
+        &answer,
+        &json!({ "error": { "kind": "limit" }, "stop": "limit", "steps": 0 }),
     );
     assert_eq!(model.requests().len(), 2);
     // An unsent question is not part of the conversation.
@@ -216,10 +211,7 @@ fn a_budget_ends_a_turn_between_its_steps() {
 fn a_server_that_counts_nothing_is_counted_by_the_bytes() {
     let silent = json!({ "choices": [ { "message": { "role": "assistant", "content": "Done." }, "finish_reason": "stop" } ] });
     let model = Model::scripted([Reply::json(200, &silent)]);
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "budget": { "daily_tokens": 2500 } }),
-    ));
+    let home = Home::asking(&model, &json!({ "budget": { "daily_tokens": 2500 } }));
     let answer = home
         .agent(["--no-stream", "--json", "-m", "go"])
         .exits(0)

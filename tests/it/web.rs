@@ -1,6 +1,5 @@
 //! `web_fetch` and `web_search`, and the addresses that both must not reach.
 
-use std::fs;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value, json};
@@ -8,6 +7,7 @@ use serde_json::{Value, json};
 use crate::addresses::private;
 use crate::harness::{Home, has_all, merged, until};
 use crate::heavy::{heavy_pages, packed, raw};
+use crate::marker::kib;
 use crate::model::{Model, Reply, Request, call};
 
 /// Returns a model that makes this call, and then repeats the result.
@@ -32,7 +32,7 @@ fn origin(site: &Model) -> String {
 fn fetched(url: &str) -> String {
     let model = calling("web_fetch", json!({ "url": url }));
     let open = json!({ "tools": { "web": { "fetch": { "allow_private": true, "timeout": 8 } } } });
-    let home = Home::with(&merged(model.config(), &open));
+    let home = Home::asking(&model, &open);
     home.agent(["-m", "fetch it"]).exits(0).stdout.clone()
 }
 
@@ -118,7 +118,7 @@ fn a_long_page_is_read_page_by_page_within_its_boundary() {
         _ => Reply::text("Done."),
     });
     let open = json!({ "tools": { "web": { "fetch": { "allow_private": true } } } });
-    Home::with(&merged(model.config(), &open))
+    Home::asking(&model, &open)
         .agent(["-m", "fetch it"])
         .answers("Done.\n");
     let [first, second] = model
@@ -209,16 +209,12 @@ fn fetched_at_once(pages: &[String]) -> (u64, Vec<String>) {
             return Reply::calls(calls);
         }
         until("the process is known", || of.get().is_some());
-        let status = format!("/proc/{}/status", of.get().unwrap());
-        let status = fs::read_to_string(status).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kb = line.unwrap().trim().trim_end_matches(" kB");
-        *told.lock().unwrap() = kb.parse().unwrap();
+        *told.lock().unwrap() = kib(*of.get().unwrap(), "VmHWM:");
         Reply::text("Done.")
     });
     let open =
         json!({ "tools": { "web": { "fetch": { "allow_private": true, "timeout": 120 } } } });
-    let home = Home::with(&merged(model.config(), &open));
+    let home = Home::asking(&model, &open);
     let running = home.bantam().args(["agent", "-m", "fetch them"]).spawn();
     pid.set(running.pid()).unwrap();
     running.finish().exits(0);
@@ -314,10 +310,10 @@ fn searched(settings: &Value) -> String {
         "web_search",
         json!({ "query": "größte Städte & more", "count": 2 }),
     );
-    let home = Home::with(&merged(
-        model.config(),
+    let home = Home::asking(
+        &model,
         &json!({ "tools": { "web": { "search": settings } } }),
-    ));
+    );
     home.agent(["-m", "search"]).exits(0).stdout.clone()
 }
 
@@ -435,9 +431,7 @@ fn model_chooses_only_the_page_address() {
         "model_list": [model.config()["model_list"][0], endpoint],
         "tools": { "transcribe": { "model": "ear" } }, "memory": { "embedding_model": "ear" }
     });
-    Home::with(&merged(model.config(), &more))
-        .agent(["-m", "hello"])
-        .exits(0);
+    Home::asking(&model, &more).agent(["-m", "hello"]).exits(0);
     let mut found = Vec::new();
     for tool in model.request(0).body["tools"].as_array().unwrap() {
         let function = &tool["function"];

@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use crate::bot::ends;
-use crate::harness::{Home, merged, until};
+use crate::harness::{Home, until};
 use crate::model::{Model, Reply};
 
 #[test]
 fn heartbeats_run_without_telegram_and_the_history_shows_what_they_report() {
     let model = Model::answering(|_, _| Reply::text("The plants are dry."));
     let beat = json!({ "heartbeat": { "enabled": true, "interval_minutes": 1 }, "cron": { "enabled": false } });
-    let home = Home::with(&merged(model.config(), &beat));
+    let home = Home::asking(&model, &beat);
     home.write("agent/HEARTBEAT.md", "- water the plants");
     let gateway = home
         .bantam()
@@ -30,13 +30,10 @@ fn heartbeats_run_without_telegram_and_the_history_shows_what_they_report() {
 #[test]
 fn a_gateway_with_nothing_to_do_says_so() {
     let model = Model::never_asked();
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "cron": { "enabled": false } }),
-    ));
+    let home = Home::asking(&model, &json!({ "cron": { "enabled": false } }));
     home.run(["gateway"]).fails(3).says("nothing to do");
     // An enabled bot needs its token.
     let bot = json!({ "channels": { "telegram": { "enabled": true } } });
-    let home = Home::with(&merged(model.config(), &bot));
+    let home = Home::asking(&model, &bot);
     home.run(["gateway"]).fails(3).says("token");
 }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::addresses::private;
 use crate::fixture::new_name;
-use crate::harness::{Home, config_for, has_all, has_none, merged, walk};
+use crate::harness::{Home, config_for, has_all, has_none, walk};
 use crate::kernel::{self, Birth, born};
 use crate::matrix::{IN_NAMESPACES, LANDLOCK_ALONE, ground};
 use crate::model::{Model, Reply};
@@ -248,7 +248,7 @@ fn fetch(urls: Vec<String>, settings: &Value) -> Vec<String> {
     );
     let many =
         json!({ "agents": { "defaults": { "max_tool_iterations": 300 } }, "tools": settings });
-    Home::with(&merged(model.config(), &many))
+    Home::asking(&model, &many)
         .agent(["-m", "go on"])
         .answers("Done.\n");
     let results = model.requests().pop().unwrap().texts("tool");
@@ -395,10 +395,10 @@ fn command_reaches(column: usize, script: &str) -> (String, usize) {
         Reply::call("exec", &json!({ "command": command, "timeout": 120 })),
         Reply::text("Done."),
     ]);
-    let home = Home::with(&merged(
-        model.config(),
+    let home = Home::asking(
+        &model,
         &json!({ "tools": { "exec": { "network": "guarded" } } }),
-    ));
+    );
     home.dir("workspace");
     let Ground {
         uid, owner, rules, ..
@@ -463,10 +463,10 @@ fn servers_of_the_configuration_do_not_lead_inside_by_a_redirect() {
     in_network(|network| {
         let inward = "http://public.test/to/http://127.0.0.1/";
         let model = Model::scripted([Reply::text("Done.")]);
-        let home = Home::with(&merged(
-            model.config(),
+        let home = Home::asking(
+            &model,
             &json!({ "mcpServers": { "far": { "url": inward } } }),
-        ));
+        );
         home.agent(["-m", "hi"]).exits(0).says("redirect");
         Home::with(&config_for(inward))
             .agent(["-m", "hi"])
@@ -477,7 +477,7 @@ fn servers_of_the_configuration_do_not_lead_inside_by_a_redirect() {
             Reply::call("web_search", &json!({ "query": "x" })),
             Reply::text("Done."),
         ]);
-        Home::with(&merged(model.config(), &json!({ "tools": search })))
+        Home::asking(&model, &json!({ "tools": search }))
             .agent(["-m", "hi"])
             .exits(0);
         has_all(&model.request(1).last("tool"), ["302"]);

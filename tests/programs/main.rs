@@ -9,7 +9,7 @@
 mod support;
 
 // Tests name them without their directory.
-use support::{board, door, harness, model, pdf, program, remote, tunnel};
+use support::{board, door, harness, heavy, marker, model, pdf, program, remote, tunnel};
 
 mod clients;
 mod git;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::harness::{Home, has_all, has_none, merged, until};
+use crate::marker::kib;
 use crate::model::{Model, Reply, Request, call};
 use crate::remote::remote;
 
@@ -24,10 +25,7 @@ fn calling(tool: &'static str) -> Model {
 /// Returns a home with the server `fake` in this mode.
 fn home(model: &Model, mode: &str) -> Home {
     let entry = json!({ "command": "python3", "args": ["server.py", mode], "network": false });
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "mcpServers": { "fake": entry } }),
-    ));
+    let home = Home::asking(model, &json!({ "mcpServers": { "fake": entry } }));
     home.write("state/mcp/fake/server.py", SERVER);
     home
 }
@@ -42,7 +40,7 @@ fn said(mode: &str) -> (String, u64) {
     let home = home(&model, mode);
     let running = home.bantam().args(["agent", "-m", "call it"]).spawn();
     model.wait_for_holds(1);
-    let peak = so_far(running.pid());
+    let peak = kib(running.pid(), "VmHWM:");
     model.release();
     (running.finish().exits(0).stdout.clone(), peak)
 }
@@ -54,16 +52,6 @@ fn offered(request: &Request) -> Vec<String> {
         .filter(|name| name.contains("__"))
         .map(str::to_owned)
         .collect()
-}
-
-/// Returns the peak memory of a running process so far, in KB.
-fn so_far(pid: i32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 #[test]
@@ -123,7 +111,7 @@ fn real_servers_answer() {
         .enumerate()
         .map(|(n, (tool, args, _))| call(&format!("c{n}"), tool, args));
     let model = Model::scripted([Reply::calls(made), Reply::text("Done.")]);
-    let home = Home::with(&merged(model.config(), &json!({ "mcpServers": servers })));
+    let home = Home::asking(&model, &json!({ "mcpServers": servers }));
     home.agent(["-m", "call them"]).answers("Done.\n");
     for ((tool, _, expected), result) in calls.iter().zip(model.request(1).texts("tool")) {
         assert!(result.contains(expected), "{tool}: {result}");
@@ -226,7 +214,7 @@ fn added_server_is_tested_and_saved() {
         "-x",
     ];
     home.run(add).answers("Added fake: 1 tool\n");
-    let written = fs::read_to_string(home.path("config.json")).unwrap();
+    let written = home.read("config.json");
     let entry = json!({
         "args": ["server.py", "good", "-x"],
         "command": "python3",
@@ -259,10 +247,7 @@ fn added_server_is_tested_and_saved() {
         server.request(0).header("authorization"),
         Some("Bearer key-of-the-far-server")
     );
-    has_all(
-        &fs::read_to_string(home.path("config.json")).unwrap(),
-        ["Bearer ${FAR_KEY}"],
-    );
+    has_all(&home.read("config.json"), ["Bearer ${FAR_KEY}"]);
 
     for (args, says) in [
         (

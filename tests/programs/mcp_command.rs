@@ -50,10 +50,7 @@ fn server_failing_to_start_is_not_added() {
 fn servers_are_removed_disabled_and_checked_by_doctor() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let entry = json!({ "command": "python3", "args": ["server.py"], "network": false });
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "mcpServers": { "fake": entry } }),
-    ));
+    let home = Home::asking(&model, &json!({ "mcpServers": { "fake": entry } }));
     home.write("state/mcp/fake/server.py", SERVER);
     let mcp = |args: &[&str]| home.bantam().arg("mcp").args(args).run();
     let doctor = || home.run(["doctor"]).stdout.clone();

@@ -19,10 +19,7 @@ fn calling(tool: &'static str) -> Model {
 }
 
 fn home(model: &Model, entry: &Value) -> Home {
-    Home::with(&merged(
-        model.config(),
-        &json!({ "mcpServers": { "fake": entry } }),
-    ))
+    Home::asking(model, &json!({ "mcpServers": { "fake": entry } }))
 }
 
 /// `python3 -m` and `npx` search the working directory first.
@@ -194,7 +191,7 @@ fn server_network_access_is_shown() {
     home.write("state/mcp/closed/server.py", SERVER);
     let open = "the internet, this machine's ports and your local network";
     let list = home.run(["mcp", "list"]);
-    assert!(list.exits(0).stdout.contains("  full\n"), "{}", list.stdout);
+    list.exits(0).shows("  full\n");
     let add = |more: &[&str]| {
         let name = if more.is_empty() { "open" } else { "closed" };
         home.write(&format!("state/mcp/{name}/server.py"), SERVER);

@@ -1,13 +1,12 @@
 //! Reading PDFs with `pdftotext`.
 
-use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, has_all, has_none, merged};
+use crate::harness::{Home, has_all, has_none};
+use crate::heavy::raw;
 use crate::model::{Model, Reply};
 use crate::pdf::{of_objects, pdf, with_pages};
 
@@ -148,35 +147,15 @@ fn long_pdf_is_read_page_by_page() {
     assert!(text.contains("no page 121"), "{text}");
 }
 
-/// Starts a site that answers always with this file, and ends with the test process.
-fn site(file: Vec<u8>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let len = file.len();
-            let head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: application/pdf\r\nContent-Length: {len}\r\n\r\n"
-            );
-            let mut request = [0; 4096];
-            // The client may hang up early.
-            drop(
-                stream
-                    .read(&mut request)
-                    .and_then(|_| stream.write_all(head.as_bytes()))
-                    .and_then(|()| stream.write_all(&file)),
-            );
-        }
-    });
-    format!("http://{address}/")
-}
-
 #[test]
 fn a_pdf_from_the_web_is_read_page_by_page_too() {
     let model = reader();
     let open = json!({ "tools": { "web": { "fetch": { "allow_private": true } } } });
-    let home = Home::with(&merged(model.config(), &open));
-    let url = site(long());
+    let home = Home::asking(&model, &open);
+    let file = long();
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/pdf\r\nContent-Length";
+    let head = format!("{head}: {}\r\n\r\n", file.len());
+    let url = raw([head.into_bytes(), file].concat());
     let text = read(&home, &model, &json!({ "url": url, "max_chars": 5000 }));
     has_all(&text, ["[a PDF; here are pages 1 to 3]\n[page 1]\npage1 "]);
     assert!(text.contains("[there is more: pages 4-]"), "{text}");

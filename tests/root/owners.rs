@@ -71,7 +71,7 @@ fn notes_are_kept_where_another_user_owns_the_workspace() {
     home.agent(["-m", "remember it"]).exits(0);
     let told = model.request(3).last("tool");
     assert!(told.contains("Likes tea"), "{told}");
-    let text = fs::read_to_string(home.path("memory/USER.md")).unwrap();
+    let text = home.read("memory/USER.md");
     assert_eq!(text, "Ann\n");
     assert!(!home.path("workspace/USER.md").exists());
 }
@@ -85,7 +85,7 @@ fn root_attaches_no_file_through_a_link_that_tools_can_change() {
     let secret = place.write("shared/secret.txt", "root's\n");
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     let config = json!({ "tools": { "write_paths": [shared] } });
-    let home = Home::with(&merged(model.config(), &config));
+    let home = Home::asking(&model, &config);
     let link = home.dir("workspace").join("report.txt");
     symlink(&secret, &link).unwrap();
     chown(home.path("workspace"), Some(STRANGER), Some(STRANGER)).unwrap();
@@ -132,6 +132,6 @@ fn doctor_names_files_of_another_user() {
     run.exits(1);
     assert_eq!(run.stdout.matches("FAIL  ").count(), 1, "{}", run.stdout);
     let cause = format!("{} belongs to user {STRANGER}", session.display());
-    assert!(run.stdout.contains(&cause), "{}", run.stdout);
+    run.shows(&cause);
     has_all(&run.stdout, ["fix: sudo chown -R 0 "]);
 }

@@ -32,6 +32,13 @@ pub fn start(home: &Home) -> Running<'_> {
     home.bantam().arg("gateway").spawn()
 }
 
+/// Starts a gateway, and waits until it serves.
+pub fn serving(home: &Home) -> Running<'_> {
+    let gateway = start(home);
+    gateway.wait_for_stderr("serving as");
+    gateway
+}
+
 /// Kills the gateway.
 pub fn dies(gateway: Running) {
     gateway.signal(Signal::KILL);

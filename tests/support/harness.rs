@@ -86,6 +86,12 @@ pub fn has_none<const N: usize>(text: &str, parts: [&str; N]) {
     }
 }
 
+/// Checks that an object has these fields, and any others.
+#[track_caller]
+pub fn has_fields(object: &Value, fields: &Value) {
+    assert_eq!(*object, merged(object.clone(), fields));
+}
+
 /// Returns a configuration for an OpenAI-compatible server at `base`, with short delays between retries.
 pub fn config_for(base: &str) -> Value {
     json!({
@@ -167,6 +173,11 @@ impl Home {
         (model, home)
     }
 
+    /// Returns a home that is configured to ask this model, with more settings.
+    pub fn asking(model: &Model, more: &Value) -> Self {
+        Self::with(&merged(model.config(), more))
+    }
+
     /// Writes `config.json`, readable only by its owner, as bantam would.
     pub fn config(&self, text: &str) {
         self.write("config.json", text);
@@ -193,6 +204,13 @@ impl Home {
         let mut file = options.open(&path).unwrap();
         file.write_all(content.as_ref()).unwrap();
         path
+    }
+
+    /// Returns the text of a file in the home.
+    #[track_caller]
+    pub fn read(&self, below: impl AsRef<Path>) -> String {
+        let path = self.root.join("home").join(below);
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("reading {}: {e}", path.display()))
     }
 
     /// Creates a directory in the home, with mode 0700 like every other.
@@ -902,6 +920,13 @@ impl Run {
             "stderr does not say {text:?}: {}",
             self.stderr
         );
+        self
+    }
+
+    /// Checks that stdout contains `text`.
+    #[track_caller]
+    pub fn shows(&self, text: &str) -> &Self {
+        has_all(&self.stdout, [text]);
         self
     }
 

@@ -1,23 +1,15 @@
 //! Sites with small pages that take gigabytes or minutes to parse.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::thread;
+
+use super::sites::serve;
 
 /// Starts a server that answers always with these bytes, and ends with the test process.
 pub fn raw(answer: Vec<u8>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut head = [0; 4096];
-            // The client may hang up early.
-            drop(
-                stream
-                    .read(&mut head)
-                    .and_then(|_| stream.write_all(&answer)),
-            );
-        }
+    let address = serve(move |mut stream| {
+        let read = stream.read(&mut [0; 4096]);
+        // The client may hang up early.
+        drop(read.and_then(|_| stream.write_all(&answer)));
     });
     format!("http://{address}/")
 }

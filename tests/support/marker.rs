@@ -6,6 +6,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::harness::{holds, unique};
 
+/// Returns a figure of a process in KiB: `VmHWM:` is its peak memory.
+pub fn kib(pid: i32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(name));
+    let number = line.unwrap().split_whitespace().nth(1);
+    number.unwrap().parse().unwrap()
+}
+
 /// A duration for `sleep` that is unique among all processes, so that the process can be found.
 pub struct Marker(String);
 

@@ -19,6 +19,7 @@ pub mod program;
 pub mod race;
 pub mod remote;
 pub mod rng;
+pub mod sites;
 pub mod smuggling;
 pub mod store_check;
 pub mod stored;

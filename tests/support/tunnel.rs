@@ -1,11 +1,15 @@
 //! A proxy for HTTPS that connects every CONNECT to an address chosen by the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::model::Model;
+use super::sites::serve;
+
+/// Connects a client to this address, and records its first line.
+type Connect = fn(TcpStream, &str, &Mutex<Vec<String>>) -> Option<()>;
 
 /// A proxy that connects every request to the same model, for any host. It ends with the test process.
 pub struct Proxy {
@@ -16,43 +20,24 @@ pub struct Proxy {
 impl Proxy {
     /// Connects every request to this model.
     pub fn to(model: &Model) -> Self {
-        let base = model.base();
-        Self::leading_to(
-            base.strip_prefix("http://")
-                .unwrap()
-                .strip_suffix("/v1")
-                .unwrap()
-                .to_owned(),
-        )
+        Self::leading_to(model.address())
     }
 
     /// Connects every request to this address.
     pub fn leading_to(target: String) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&asked);
-        thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let (target, seen) = (target.clone(), Arc::clone(&seen));
-                thread::spawn(move || lead(client, &target, &seen));
-            }
-        });
-        Self { address, asked }
+        Self::start(target, lead)
     }
 
     /// Starts a SOCKS proxy (RFC 1928) that connects every request to this model.
     pub fn socks_to(model: &Model) -> Self {
-        let target = model.base().replace("http://", "").replace("/v1", "");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
+        Self::start(model.address(), socks)
+    }
+
+    fn start(target: String, connect: Connect) -> Self {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&asked);
-        thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let (target, seen) = (target.clone(), Arc::clone(&seen));
-                thread::spawn(move || socks(client, &target, &seen));
-            }
+        let address = serve(move |client| {
+            connect(client, &target, &seen);
         });
         Self { address, asked }
     }

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cancel::Cancel;
-use crate::message::ToolCall;
 use crate::session::{MemoryStore, Store};
 use crate::storage::Durability;
 
@@ -22,131 +21,68 @@ fn store(lines: &[Value]) -> MemoryStore {
     store
 }
 
-fn question(id: &str) -> Value {
-    json!({"role": "user", "content": "Tidy up.", "ids": [id]})
-}
-
-/// Returns a reply with the calls `c1` and `c2`.
-fn two_calls() -> Value {
+/// Returns the line that a word of a row stands for.
+fn line(word: &str) -> Value {
     let call = |id: &str| json!({"id": id, "name": "tidy", "arguments": "{}"});
-    json!({"role": "assistant", "content": "", "tool_calls": [call("c1"), call("c2")]})
+    match word.split_once(':').unwrap_or((word, "")) {
+        ("question", id) => json!({"role": "user", "content": "Tidy up.", "ids": [id]}),
+        ("note", id) => json!({"role": "user", "content": "[sent]", "ids": [id], "kind": "note"}),
+        ("calls", _) => {
+            json!({"role": "assistant", "content": "", "tool_calls": [call("c1"), call("c2")]})
+        }
+        ("result", id) => json!({"role": "tool", "tool_call_id": id, "content": "tidied"}),
+        ("asked", id) => json!({"state": {"asked": id}}),
+        ("answer", _) => json!({"role": "assistant", "content": "Done."}),
+        ("part", _) => json!({"role": "assistant", "content": "Do", "partial": true}),
+        ("end", stop) => json!({"turn": stop}),
+        ("undo", _) => json!({"undo": 1}),
+        _ => panic!("{word}"),
+    }
 }
 
-fn result(id: &str) -> Value {
-    json!({"role": "tool", "tool_call_id": id, "content": "tidied"})
-}
+/// The words of stored lines, and the state of the turn that asks `m1`: `-` for none, or the calls that wait for an approval.
+const ROWS: &str = "
+- |
+- | question:m0
+- | question:m1 answer end:done question:m2
+asking | question:m1
+asking | question:m1 calls
+asking | question:m1 calls result:c1
+asking | question:m1 calls result:c1 result:c2
+c1 c2 | question:m1 calls asked:c1
+c2 | question:m1 calls result:c1 asked:c2
+asking | question:m1 calls asked:c1 asked:
+done | question:m1 answer end:done
+done | question:m1 answer end:length
+done | question:m1 answer end:limit
+done | question:m1 answer end:done note:1
+asking | question:m1 answer
+done | question:m1 end:cancelled
+asking | question:m1 part end:limit
+asking | question:m1 end:error
+- | question:m1 undo end:error";
 
 #[test]
 fn turn_state_follows_from_stored_lines() {
-    let (answer, part) = (
-        json!({"role": "assistant", "content": "Done."}),
-        json!({"role": "assistant", "content": "Do", "partial": true}),
-    );
-    let asked = |id: &str| json!({"state": {"asked": id}});
-    let end = |stop: &str| json!({"turn": stop});
-    let note = json!({"role": "user", "content": "[sent]", "ids": ["1"], "kind": "note"});
-    let awaiting = |ids: &[&str]| {
-        let call = |id: &&str| ToolCall {
-            id: (*id).to_owned(),
-            name: "tidy".into(),
-            arguments: "{}".into(),
-            ..ToolCall::default()
-        };
-        Some(State::AwaitingApproval(ids.iter().map(call).collect()))
-    };
-    let own = question("m1");
     let request = Request {
         ids: vec!["m1".to_owned()],
         ..Request::new("Tidy up.", "c")
     };
-    let table: Vec<(&str, Vec<Value>, Option<State>)> = vec![
-        ("nothing", vec![], None),
-        ("another question", vec![question("m0")], None),
-        (
-            "an answered one before it",
-            vec![question("m1"), answer.clone(), end("done"), question("m2")],
-            None,
-        ),
-        ("a question", vec![own.clone()], Some(State::Asking)),
-        (
-            "a call under way",
-            vec![own.clone(), two_calls()],
-            Some(State::Asking),
-        ),
-        (
-            "a result",
-            vec![own.clone(), two_calls(), result("c1")],
-            Some(State::Asking),
-        ),
-        (
-            "all results",
-            vec![own.clone(), two_calls(), result("c1"), result("c2")],
-            Some(State::Asking),
-        ),
-        (
-            "asked about both",
-            vec![own.clone(), two_calls(), asked("c1")],
-            awaiting(&["c1", "c2"]),
-        ),
-        (
-            "asked about the second",
-            vec![own.clone(), two_calls(), result("c1"), asked("c2")],
-            awaiting(&["c2"]),
-        ),
-        (
-            "allowed",
-            vec![own.clone(), two_calls(), asked("c1"), asked("")],
-            Some(State::Asking),
-        ),
-        (
-            "answered",
-            vec![own.clone(), answer.clone(), end("done")],
-            Some(State::Done),
-        ),
-        (
-            "cut",
-            vec![own.clone(), answer.clone(), end("length")],
-            Some(State::Done),
-        ),
-        (
-            "answered at its limit",
-            vec![own.clone(), answer.clone(), end("limit")],
-            Some(State::Done),
-        ),
-        (
-            "answered, and a note",
-            vec![own.clone(), answer.clone(), end("done"), note],
-            Some(State::Done),
-        ),
-        (
-            "answered without its end",
-            vec![own.clone(), answer],
-            Some(State::Asking),
-        ),
-        (
-            "stopped",
-            vec![own.clone(), end("cancelled")],
-            Some(State::Done),
-        ),
-        (
-            "timed out",
-            vec![own.clone(), part, end("limit")],
-            Some(State::Asking),
-        ),
-        (
-            "failed",
-            vec![own.clone(), end("error")],
-            Some(State::Asking),
-        ),
-        (
-            "taken back",
-            vec![own, json!({"undo": 1}), end("error")],
-            None,
-        ),
-    ];
-    for (what, lines, wanted) in table {
+    for row in ROWS.trim().lines() {
+        let (wanted, words) = row.split_once('|').unwrap();
+        let lines: Vec<Value> = words.split_whitespace().map(line).collect();
         let store: Arc<dyn Store> = Arc::new(store(&lines));
         let mut open = OpenSession::open(&store, "c", &Cancel::new(None), &|| ()).unwrap();
-        assert_eq!(resume(&mut open, &request), wanted, "{what}");
+        let state = match resume(&mut open, &request) {
+            None => "-".to_owned(),
+            Some(State::Asking) => "asking".to_owned(),
+            Some(State::Done) => "done".to_owned(),
+            Some(State::AwaitingApproval(calls)) => {
+                let ids: Vec<_> = calls.iter().map(|call| call.id.as_str()).collect();
+                ids.join(" ")
+            }
+            Some(State::Running(_)) => "running".to_owned(),
+        };
+        assert_eq!(state, wanted.trim(), "{row}");
     }
 }

@@ -14,13 +14,13 @@ mod shapes;
 mod streams;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::thread;
+use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
 use crate::harness::{Home, Run, config_for, merged};
 use crate::model::{Model, Reply, Request};
+use crate::sites;
 
 /// A row of the table.
 #[must_use]
@@ -293,17 +293,7 @@ pub fn done() -> Reply {
 
 /// Starts a server with this behavior for every connection, for the duration of the test. Returns its address.
 pub fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        let serve = &serve;
-        thread::scope(|scope| {
-            for stream in listener.incoming().flatten() {
-                scope.spawn(move || serve(stream));
-            }
-        });
-    });
-    address.to_string()
+    sites::serve(serve).to_string()
 }
 
 /// Reads a whole request, and answers with these bytes, as far as the client reads them.

@@ -6,24 +6,6 @@ use super::{case, delta, done, end, stream, think, whole};
 use crate::model::Reply;
 
 #[test]
-fn an_answer_may_be_a_picture() {
-    const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
-    let url = format!("data:image/png;base64,{PNG}");
-    let image = json!({ "type": "image_url", "image_url": { "url": url } });
-    let seen = case(
-        2,
-        "a picture beside an empty text",
-        [whole(&json!({ "content": "", "images": [image] }))],
-    )
-    .run();
-    assert_eq!(seen.requests.len(), 1);
-    let session = seen.home.session("cli_default");
-    let last = *session.history().last().unwrap();
-    assert_eq!(last["images"][0]["mime"], "image/png");
-    assert!(last["images"][0]["file"].is_string(), "{last}");
-}
-
-#[test]
 fn half_an_answer_that_is_filtered_is_shown_with_the_reason() {
     let filtered = include_str!("../../corpus/hosts/content-filter.json");
     let filtered: Value = serde_json::from_str(filtered).unwrap();
