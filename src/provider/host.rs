@@ -179,20 +179,6 @@ impl Host {
         !self.model.entry.headers.is_empty() || matches!(self.key, Ok(Some(_)))
     }
 
-    /// Classifies a refusal of a draft with these fields.
-    fn failure(&self, refusal: &HostRefusal, draft: &Draft, fields: Vec<String>) -> HostFailure {
-        let tools = draft.tools().into_iter();
-        let sent = Sent {
-            fields,
-            parts: draft.parts.take(),
-            tools: tools.map(|tool| tool.name.to_string()).collect(),
-            max_tokens: draft.max_tokens(),
-            messages: draft.request.messages.len(),
-            has_key: self.has_key(),
-        };
-        classify(refusal, &sent)
-    }
-
     /// Returns the headers of a request; the user's headers override the defaults.
     fn headers(&self) -> Result<Vec<(String, Secret)>> {
         let mut headers = BTreeMap::from([
@@ -232,10 +218,9 @@ impl Host {
         cancel: &Cancel,
     ) -> Result<(HostResponse<'_>, Head), ProviderError> {
         let headers = self.headers().map_err(ProviderError::NotSent)?;
-        let exchange = self
-            .client
-            .send(http::Outgoing { url, headers, body }, cancel)
-            .map_err(ProviderError::NotSent)?;
+        let request = http::Outgoing { url, headers, body };
+        let exchange = self.client.send(request, cancel);
+        let exchange = exchange.map_err(ProviderError::NotSent)?;
         let mut response = HostResponse::new(authority(&self.url), exchange, patience);
         let head = response.head()?;
         Ok((response, head))
@@ -272,13 +257,22 @@ impl Host {
             response.error_body()
         };
         let refusal = self.read_refusal(&head, &refusal);
-        let failure = self.failure(&refusal, draft, fields);
+        let tools = draft.tools().into_iter();
+        let sent = Sent {
+            fields,
+            parts: draft.parts.take(),
+            tools: tools.map(|tool| tool.name.to_string()).collect(),
+            max_tokens: draft.max_tokens(),
+            messages: request.messages.len(),
+            has_key: self.has_key(),
+        };
+        let (error, change) = classify(&refusal, &sent);
         // Nothing is repeated after a part of the reply was shown.
         if reply.has_shown {
-            return Err((failure.0, None));
+            return Err((error, None));
         }
         let Some(reply) = reply::read_sample(&refusal.sample, request.tools) else {
-            return Err(failure);
+            return Err((error, change));
         };
         if !reply.text.is_empty() {
             sink.event(Event::Delta(reply.text.clone()));

@@ -134,12 +134,10 @@ impl HostRefusal {
             should_retry: header("x-should-retry") == Some("true"),
             ..Self::default()
         };
-        match header("location").map(redact_url) {
-            Some(address) if is_redirect => {
-                refusal.texts.push(format!("redirected to {address}"));
-            }
-            _ => {}
-        }
+        let address = header("location").filter(|_| is_redirect).map(redact_url);
+        refusal
+            .texts
+            .extend(address.map(|address| format!("redirected to {address}")));
         match parse_json(body) {
             Ok(body) => refusal.collect(&body),
             Err(_) if is_html => {}
