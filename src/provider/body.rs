@@ -252,9 +252,8 @@ impl<'a> Draft<'a> {
 
     /// Returns placeholders for the media that the host rejects, each on a line after the message.
     pub(super) fn replacements(&self, media: &[Media]) -> String {
-        let refused = media
-            .iter()
-            .filter(|media| self.facts.refuses(media.kind()));
+        let media = media.iter();
+        let refused = media.filter(|media| self.facts.refuses(media.kind()));
         let lines = refused.map(|media| media.replacement("left out: not supported by this model"));
         lines.fold(String::new(), |text, line| text + "\n" + &line)
     }
