@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::body::{self, BodyWriter, Draft};
 use super::facts::{self, HostFacts};
-use super::refusal::{Change, HostRefusal, RESPONSES, Sent, classify};
+use super::refusal::{Change, HostRefusal, Sent, classify};
 use super::reply::{self, Read, ReadError, ReplyBuilder};
 use super::response::HostResponse;
 use super::{Provider, ProviderError, Request, Sink, anthropic, catalog, openai, responses};
@@ -21,7 +21,7 @@ use crate::config::{Env, Model, check_base, environment};
 use crate::error::{Context, Result};
 use crate::http::{self, Body, Client, Head, authority};
 use crate::json::parse_json;
-use crate::message::{MediaKind, Message, Price, Reply};
+use crate::message::{Message, Price, Reply};
 use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::secret::Secret;
@@ -60,7 +60,7 @@ pub struct Host {
 pub(super) struct HostApi {
     /// Endpoint, relative to the base.
     pub chat: &'static str,
-    /// Whether it takes recordings.
+    /// Whether it has a format for recordings.
     pub has_audio: bool,
     pub write: for<'a> fn(&Draft<'a>) -> BodyWriter<'a>,
     pub read: Read,
@@ -128,17 +128,6 @@ impl Host {
         }
         *self.facts() = HostFacts::default();
         Ok(found.get_or_init(|| model))
-    }
-
-    /// Returns the API for chats that the model's entry sets or its host demands.
-    fn api(&self, draft: &Draft) -> HostApi {
-        match self.model.protocol {
-            Protocol::Anthropic => anthropic::API,
-            Protocol::OpenAi if self.model.entry.api == RESPONSES || draft.adds(RESPONSES) => {
-                responses::API
-            }
-            _ => openai::API,
-        }
     }
 
     /// Asks for another page of the server: an endpoint of the API, or one at the root of the server, which begins with `/api/`.
@@ -229,7 +218,7 @@ impl Host {
     /// Makes one HTTP request.
     fn send(&self, draft: &Draft, sink: &dyn Sink) -> Result<Reply, HostFailure> {
         let trusted = self.client.trusts_system();
-        let (api, request) = (self.api(draft), draft.request);
+        let (api, request) = (draft.api(), draft.request);
         let begin = || {
             let body = (api.write)(draft);
             let text = Some(Body::json_text(body.text));
@@ -324,13 +313,11 @@ impl Host {
 
     /// Reports the user's new files that were left out.
     fn tell_left_out(&self, draft: &Draft, sink: &dyn Sink) {
-        let has_audio = self.api(draft).has_audio;
-        let is_refused = |kind| draft.facts.refuses(kind) || kind == MediaKind::Audio && !has_audio;
         let is_reply = |message: &Message| matches!(message, Message::Assistant(_));
         let new = draft.request.messages.rsplit(is_reply).next();
         let new = new.into_iter().flatten().flat_map(Message::media);
         // The extracted text of a PDF replaces it.
-        let mut left_out = new.filter(|media| is_refused(media.kind()) && media.text.is_empty());
+        let mut left_out = new.filter(|media| !draft.takes(media.kind()) && media.text.is_empty());
         if let Some(media) = left_out.next() {
             let (name, lack) = (
                 &self.model().name,
@@ -401,8 +388,7 @@ impl Provider for Host {
     fn preview(&self, request: &Request) -> Value {
         let facts = self.facts().clone();
         let draft = Draft::new(self.model(), request, &facts);
-        let body = (self.api(&draft).write)(&draft);
-        parse_json(body.text).unwrap_or_default()
+        parse_json((draft.api().write)(&draft).text).unwrap_or_default()
     }
 
     /// Sends the request again with each change that a refusal asks for. Discards changes that did not help, except limits that
