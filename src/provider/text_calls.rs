@@ -29,19 +29,16 @@ const FIELDS: [&str; 8] = [
 /// Prefixes that models add to the name of a tool.
 const NAMESPACES: [&str; 2] = ["default_api.", "functions."];
 /// Starts of calls that the server should have parsed. One that is not listed here is text.
-const MARKS: [&str; 22] = [
-    TOOL_CALL,
+const MARKS: [&str; 18] = [
     FUNCTION,
     "```tool_",
-    "<tool_code>",
+    "<tool_",
     "<tools>",
-    "<tool_calls>",
-    "<function_call>",
+    "<function_call",
     "<longcat_tool_call>",
     "<seed:tool_call>",
     "[TOOL_REQUEST]",
     "<invoke",
-    "<function_calls>",
     "<minimax:tool_call>",
     "[TOOL_CALLS]",
     "functools[",
@@ -49,8 +46,7 @@ const MARKS: [&str; 22] = [
     "<|tool",
     "<|channel|>",
     "<|start|>",
-    "<｜tool",
-    "<｜DSML",
+    "<｜",
     "assistant<|channel|>",
 ];
 /// Notations of calls that stand in no prose, of GLM, Qwen, Claude, Phi, Mistral, Kimi, DeepSeek and gpt-oss.
