@@ -232,9 +232,8 @@ fn media_block(media: &Media) -> Value {
     let source = json!({"type": "base64", "media_type": media.mime, "data": media.base64});
     match media.kind() {
         MediaKind::Image => json!({"type": "image", "source": source}),
-        MediaKind::Pdf if media.name.is_empty() => json!({"type": "document", "source": source}),
-        MediaKind::Pdf => json!({"type": "document", "source": source, "title": media.name}),
-        MediaKind::Audio => text(&media.replacement("left out: this API does not support audio")),
+        _ if media.name.is_empty() => json!({"type": "document", "source": source}),
+        _ => json!({"type": "document", "source": source, "title": media.name}),
     }
 }
 

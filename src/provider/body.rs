@@ -10,12 +10,13 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::facts::{self, HostFacts};
-use super::refusal::STALE_REASONING;
-use super::{Request, ToolOffer};
+use super::host::HostApi;
+use super::refusal::{RESPONSES, STALE_REASONING};
+use super::{Request, ToolOffer, anthropic, openai, responses};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
 use crate::json::write_text;
-use crate::message::{Media, Message, Reply, ToolResult, User};
+use crate::message::{Media, MediaKind, Message, Reply, ToolResult, User};
 
 /// Minimum length of a requested reply, in tokens.
 const MIN_REPLY: u64 = 256;
@@ -244,17 +245,32 @@ impl<'a> Draft<'a> {
         value.filter(|_| self.echoes(reply))
     }
 
+    /// Returns the API for chats that the model's entry sets or its host demands.
+    pub(super) fn api(&self) -> HostApi {
+        let model = self.model;
+        match model.protocol {
+            Protocol::Anthropic => anthropic::API,
+            Protocol::OpenAi if model.entry.api == RESPONSES || self.adds(RESPONSES) => {
+                responses::API
+            }
+            _ => openai::API,
+        }
+    }
+
+    /// Whether to write media of this kind, and not text in their place.
+    pub(super) fn takes(&self, kind: MediaKind) -> bool {
+        let is_known = kind != MediaKind::Audio || self.api().has_audio;
+        is_known && self.sends(facts::part_of(kind))
+    }
+
     /// Returns the media that the host accepts.
     pub(super) fn taken(&self, media: &'a [Media]) -> impl Iterator<Item = &'a Media> {
-        let media = media.iter();
-        media.filter(|media| self.sends(facts::part_of(media.kind())))
+        media.iter().filter(|media| self.takes(media.kind()))
     }
 
     /// Returns placeholders for the media that the host rejects, each on a line after the message.
     pub(super) fn replacements(&self, media: &[Media]) -> String {
-        let refused = media
-            .iter()
-            .filter(|media| self.facts.refuses(media.kind()));
+        let refused = media.iter().filter(|media| !self.takes(media.kind()));
         let lines = refused.map(|media| media.replacement("left out: not supported by this model"));
         lines.fold(String::new(), |text, line| text + "\n" + &line)
     }

@@ -222,9 +222,8 @@ pub(crate) fn pick<'a>(offers: &'a [Offer], prefer: &[&str]) -> Option<&'a Offer
 /// Returns the words of a model's id without its maker and numbers: `gpt-mini` of `openai/gpt-5.1-mini`.
 fn family(id: &str) -> String {
     let id = id.rsplit('/').next().unwrap_or_default();
-    let words = id
-        .split('-')
-        .map(|word| word.replace(|c: char| !c.is_alphabetic(), ""));
+    let words = id.split('-');
+    let words = words.map(|word| word.replace(|c: char| !c.is_alphabetic(), ""));
     let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
     words.join("-")
 }

@@ -198,6 +198,7 @@ impl Chain {
         attempt: &Attempt,
         choice: &Choice,
     ) -> (Result<Reply, ProviderError>, &dyn Provider) {
+        use ProviderError::{Cancelled, TooLong};
         let mut first_error = None;
         let entries = self.in_order(choice, Instant::now());
         let mut entries = entries.into_iter().peekable();
@@ -212,16 +213,12 @@ impl Chain {
                 }
                 Err(error) => error,
             };
-            if attempt.is_shown()
-                || matches!(
-                    error,
-                    ProviderError::Cancelled(_) | ProviderError::TooLong { .. }
-                )
-            {
+            let is_final = matches!(error, Cancelled(_) | TooLong { .. });
+            if is_final || attempt.is_shown() {
                 return (Err(error), provider);
             }
             if let Some(why) = attempt.request.cancel.reason() {
-                return (Err(ProviderError::Cancelled(why)), provider);
+                return (Err(Cancelled(why)), provider);
             }
             model.health().down_until = Some(Instant::now() + MODEL_REST);
             if let Some(next) = entries.peek() {
@@ -316,11 +313,8 @@ impl ChainModel {
             self.health().keys[key] = Instant::now() + rest;
             if keys.peek().is_some() {
                 let (name, of) = (self.provider().model(), self.keys.len());
-                let text = format!(
-                    "{name}: key {} of {of}: {}; using another",
-                    key + 1,
-                    error.text()
-                );
+                let (n, why) = (key + 1, error.text());
+                let text = format!("{name}: key {n} of {of}: {why}; using another");
                 attempt.event(if error.may_pass() {
                     Event::Notice(text)
                 } else {

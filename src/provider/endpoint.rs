@@ -37,10 +37,8 @@ impl ModelEndpoint {
             .decode(&recording.base64)
             .map_err(|_| Error::failed("the audio is not base64"))?;
         // Hosts detect the format by the file extension.
-        let name = format!(
-            "recording.{}",
-            recording.mime.rsplit('/').next().unwrap_or_default()
-        );
+        let (_, kind) = recording.mime.split_once('/').unwrap_or_default();
+        let name = format!("recording.{kind}");
         let params = json!({"model": self.host.model.id, "response_format": "json"});
         let len = bytes.len() as u64;
         let body = Body::form(&params, ("file", &name), Cursor::new(bytes), len);
@@ -70,11 +68,9 @@ impl ModelEndpoint {
         let mut rows: Vec<(u64, Vec<f32>)> = list(&answer["data"]).iter().filter_map(row).collect();
         rows.sort_by_key(|(index, _)| *index);
         if rows.len() != texts.len() {
-            let (given, wanted) = (rows.len(), texts.len());
-            return Err(Error::failed(format!(
-                "{}: {given} vectors for {wanted} strings",
-                self.host.model.name
-            )));
+            let (name, given, wanted) = (&self.host.model.name, rows.len(), texts.len());
+            let text = format!("{name}: {given} vectors for {wanted} strings");
+            return Err(Error::failed(text));
         }
         Ok(rows.into_iter().map(|(_, vector)| vector).collect())
     }

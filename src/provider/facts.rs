@@ -168,11 +168,6 @@ impl HostFacts {
         self.with.contains(part)
     }
 
-    /// Whether media of this kind are replaced by text.
-    pub(super) fn refuses(&self, kind: MediaKind) -> bool {
-        self.lacks(part_of(kind))
-    }
-
     /// Returns the name under which to send a field; `None` if it is omitted.
     pub(super) fn field<'a>(&self, name: &'a str) -> Option<&'a str> {
         let is_refused = match name {

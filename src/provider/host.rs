@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::body::{self, BodyWriter, Draft};
 use super::facts::{self, HostFacts};
-use super::refusal::{Change, HostRefusal, RESPONSES, Sent, classify};
+use super::refusal::{Change, HostRefusal, Sent, classify};
 use super::reply::{self, Read, ReadError, ReplyBuilder};
 use super::response::HostResponse;
 use super::{Provider, ProviderError, Request, Sink, anthropic, catalog, openai, responses};
@@ -21,7 +21,7 @@ use crate::config::{Env, Model, check_base, environment};
 use crate::error::{Context, Result};
 use crate::http::{self, Body, Client, Head, authority};
 use crate::json::parse_json;
-use crate::message::{MediaKind, Message, Price, Reply};
+use crate::message::{Message, Price, Reply};
 use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::secret::Secret;
@@ -60,7 +60,7 @@ pub struct Host {
 pub(super) struct HostApi {
     /// Endpoint, relative to the base.
     pub chat: &'static str,
-    /// Whether it takes recordings.
+    /// Whether it has a format for recordings.
     pub has_audio: bool,
     pub write: for<'a> fn(&Draft<'a>) -> BodyWriter<'a>,
     pub read: Read,
@@ -130,17 +130,6 @@ impl Host {
         Ok(found.get_or_init(|| model))
     }
 
-    /// Returns the API for chats that the model's entry sets or its host demands.
-    fn api(&self, draft: &Draft) -> HostApi {
-        match self.model.protocol {
-            Protocol::Anthropic => anthropic::API,
-            Protocol::OpenAi if self.model.entry.api == RESPONSES || draft.adds(RESPONSES) => {
-                responses::API
-            }
-            _ => openai::API,
-        }
-    }
-
     /// Asks for another page of the server: an endpoint of the API, or one at the root of the server, which begins with `/api/`.
     pub(crate) fn fetch(
         &self,
@@ -177,20 +166,6 @@ impl Host {
     /// Whether requests have a key, or custom headers, of which one may be in its place.
     fn has_key(&self) -> bool {
         !self.model.entry.headers.is_empty() || matches!(self.key, Ok(Some(_)))
-    }
-
-    /// Classifies a refusal of a draft with these fields.
-    fn failure(&self, refusal: &HostRefusal, draft: &Draft, fields: Vec<String>) -> HostFailure {
-        let tools = draft.tools().into_iter();
-        let sent = Sent {
-            fields,
-            parts: draft.parts.take(),
-            tools: tools.map(|tool| tool.name.to_string()).collect(),
-            max_tokens: draft.max_tokens(),
-            messages: draft.request.messages.len(),
-            has_key: self.has_key(),
-        };
-        classify(refusal, &sent)
     }
 
     /// Returns the headers of a request; the user's headers override the defaults.
@@ -232,10 +207,9 @@ impl Host {
         cancel: &Cancel,
     ) -> Result<(HostResponse<'_>, Head), ProviderError> {
         let headers = self.headers().map_err(ProviderError::NotSent)?;
-        let exchange = self
-            .client
-            .send(http::Outgoing { url, headers, body }, cancel)
-            .map_err(ProviderError::NotSent)?;
+        let request = http::Outgoing { url, headers, body };
+        let exchange = self.client.send(request, cancel);
+        let exchange = exchange.map_err(ProviderError::NotSent)?;
         let mut response = HostResponse::new(authority(&self.url), exchange, patience);
         let head = response.head()?;
         Ok((response, head))
@@ -244,7 +218,7 @@ impl Host {
     /// Makes one HTTP request.
     fn send(&self, draft: &Draft, sink: &dyn Sink) -> Result<Reply, HostFailure> {
         let trusted = self.client.trusts_system();
-        let (api, request) = (self.api(draft), draft.request);
+        let (api, request) = (draft.api(), draft.request);
         let begin = || {
             let body = (api.write)(draft);
             let text = Some(Body::json_text(body.text));
@@ -272,13 +246,22 @@ impl Host {
             response.error_body()
         };
         let refusal = self.read_refusal(&head, &refusal);
-        let failure = self.failure(&refusal, draft, fields);
+        let tools = draft.tools().into_iter();
+        let sent = Sent {
+            fields,
+            parts: draft.parts.take(),
+            tools: tools.map(|tool| tool.name.to_string()).collect(),
+            max_tokens: draft.max_tokens(),
+            messages: request.messages.len(),
+            has_key: self.has_key(),
+        };
+        let (error, change) = classify(&refusal, &sent);
         // Nothing is repeated after a part of the reply was shown.
         if reply.has_shown {
-            return Err((failure.0, None));
+            return Err((error, None));
         }
         let Some(reply) = reply::read_sample(&refusal.sample, request.tools) else {
-            return Err(failure);
+            return Err((error, change));
         };
         if !reply.text.is_empty() {
             sink.event(Event::Delta(reply.text.clone()));
@@ -330,13 +313,11 @@ impl Host {
 
     /// Reports the user's new files that were left out.
     fn tell_left_out(&self, draft: &Draft, sink: &dyn Sink) {
-        let has_audio = self.api(draft).has_audio;
-        let is_refused = |kind| draft.facts.refuses(kind) || kind == MediaKind::Audio && !has_audio;
         let is_reply = |message: &Message| matches!(message, Message::Assistant(_));
         let new = draft.request.messages.rsplit(is_reply).next();
         let new = new.into_iter().flatten().flat_map(Message::media);
         // The extracted text of a PDF replaces it.
-        let mut left_out = new.filter(|media| is_refused(media.kind()) && media.text.is_empty());
+        let mut left_out = new.filter(|media| !draft.takes(media.kind()) && media.text.is_empty());
         if let Some(media) = left_out.next() {
             let (name, lack) = (
                 &self.model().name,
@@ -407,8 +388,7 @@ impl Provider for Host {
     fn preview(&self, request: &Request) -> Value {
         let facts = self.facts().clone();
         let draft = Draft::new(self.model(), request, &facts);
-        let body = (self.api(&draft).write)(&draft);
-        parse_json(body.text).unwrap_or_default()
+        parse_json((draft.api().write)(&draft).text).unwrap_or_default()
     }
 
     /// Sends the request again with each change that a refusal asks for. Discards changes that did not help, except limits that

@@ -141,10 +141,7 @@ pub trait Provider: Send + Sync {
 
     /// Returns the body that [`Provider::chat`] would send, without keys.
     fn preview(&self, request: &Request) -> Value {
-        let messages = request
-            .messages
-            .iter()
-            .map(|message| Value::Object(message.to_json()));
+        let messages = request.messages.iter().map(Message::to_json);
         let tools = request.tools.iter().map(|tool| &*tool.name);
         json!({
             "model": self.model(),

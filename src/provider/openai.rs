@@ -320,11 +320,8 @@ fn refusal_in(choice: &Value) -> String {
         return explanation.to_owned();
     }
     let results = choice["content_filter_results"].as_object();
-    let filtered: Vec<&str> = results
-        .into_iter()
-        .flatten()
-        .filter(|(_, result)| result["filtered"] == true)
-        .map(|(category, _)| category.as_str())
-        .collect();
-    filtered.join(", ")
+    let results = results.into_iter().flatten();
+    let filtered = results.filter(|(_, result)| result["filtered"] == true);
+    let categories: Vec<&str> = filtered.map(|(category, _)| category.as_str()).collect();
+    categories.join(", ")
 }

@@ -134,12 +134,10 @@ impl HostRefusal {
             should_retry: header("x-should-retry") == Some("true"),
             ..Self::default()
         };
-        match header("location").map(redact_url) {
-            Some(address) if is_redirect => {
-                refusal.texts.push(format!("redirected to {address}"));
-            }
-            _ => {}
-        }
+        let address = header("location").filter(|_| is_redirect).map(redact_url);
+        refusal
+            .texts
+            .extend(address.map(|address| format!("redirected to {address}")));
         match parse_json(body) {
             Ok(body) => refusal.collect(&body),
             Err(_) if is_html => {}
@@ -208,11 +206,9 @@ pub(super) fn classify(refusal: &HostRefusal, sent: &Sent) -> (ProviderError, Op
         return (rejected(message), Some(change));
     }
     if let Some(limit) = limits::of_request(refusal, &said, sent) {
-        let window = match limit {
-            Some(limit) if status != 429 && limit >= MIN_WINDOW => Some(Change::Window(limit)),
-            _ => None,
-        };
-        return (ProviderError::TooLong { message, limit }, window);
+        let window = limit.filter(|limit| status != 429 && *limit >= MIN_WINDOW);
+        let error = ProviderError::TooLong { message, limit };
+        return (error, window.map(Change::Window));
     }
     let change = asked(changes::of_part);
     let error = other_error(refusal, &said, change.is_none());

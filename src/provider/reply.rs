@@ -258,21 +258,15 @@ impl<'a> ReplyBuilder<'a> {
         std::mem::take(&mut self.has_news)
     }
 
-    /// Adds a vendor's field. Its entries may arrive in pieces with equal type and index.
+    /// Adds the list in a vendor's field. Its entries may arrive in pieces with equal type and index.
     pub(super) fn detail(&mut self, name: &str, value: Value) {
-        if value.is_null() {
-            return;
-        }
-        self.has_news = true;
         let Value::Array(pieces) = value else {
-            self.reply.extra.entry(name).or_insert(value);
             return;
         };
-        let have = self.reply.extra.entry(name);
-        if let Value::Array(have) = have.or_insert_with(|| Value::Array(Vec::new())) {
-            for piece in pieces {
-                join(have, piece);
-            }
+        self.has_news = true;
+        let have = self.reply.extra.entry(name).or_insert_with(|| json!([]));
+        if let Value::Array(have) = have {
+            pieces.into_iter().for_each(|piece| join(have, piece));
         }
     }
 

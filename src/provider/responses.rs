@@ -104,11 +104,8 @@ fn input_text(text: &str) -> Value {
 fn media_part(media: &Media) -> Value {
     match media.kind() {
         MediaKind::Image => json!({"type": "input_image", "image_url": data_url(media)}),
-        MediaKind::Pdf => {
+        _ => {
             json!({"type": "input_file", "filename": file_name(media), "file_data": data_url(media)})
-        }
-        MediaKind::Audio => {
-            input_text(&media.replacement("left out: this API does not support audio"))
         }
     }
 }

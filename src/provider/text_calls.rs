@@ -29,19 +29,16 @@ const FIELDS: [&str; 8] = [
 /// Prefixes that models add to the name of a tool.
 const NAMESPACES: [&str; 2] = ["default_api.", "functions."];
 /// Starts of calls that the server should have parsed. One that is not listed here is text.
-const MARKS: [&str; 22] = [
-    TOOL_CALL,
+const MARKS: [&str; 18] = [
     FUNCTION,
     "```tool_",
-    "<tool_code>",
+    "<tool_",
     "<tools>",
-    "<tool_calls>",
-    "<function_call>",
+    "<function_call",
     "<longcat_tool_call>",
     "<seed:tool_call>",
     "[TOOL_REQUEST]",
     "<invoke",
-    "<function_calls>",
     "<minimax:tool_call>",
     "[TOOL_CALLS]",
     "functools[",
@@ -49,8 +46,7 @@ const MARKS: [&str; 22] = [
     "<|tool",
     "<|channel|>",
     "<|start|>",
-    "<｜tool",
-    "<｜DSML",
+    "<｜",
     "assistant<|channel|>",
 ];
 /// Notations of calls that stand in no prose, of GLM, Qwen, Claude, Phi, Mistral, Kimi, DeepSeek and gpt-oss.
@@ -112,10 +108,10 @@ pub(super) fn may_begin(text: &str) -> bool {
 /// Strips a tool's name of a namespace, a number or a special token that the model added.
 pub(super) fn plain_name(name: &str) -> &str {
     let name = name.split("<|").next().unwrap_or_default().trim();
-    let name = NAMESPACES
+    let mut plain = NAMESPACES
         .iter()
-        .find_map(|space| name.strip_prefix(space))
-        .unwrap_or(name);
+        .filter_map(|space| name.strip_prefix(space));
+    let name = plain.next().unwrap_or(name);
     match name.rsplit_once(':') {
         Some((name, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => name,
@@ -224,19 +220,12 @@ fn json<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
     for item in list {
         let function = item.get("function").filter(|function| function.is_object());
         let function = function.unwrap_or(&item);
-        let has_arguments = ["arguments", "parameters"]
-            .iter()
-            .any(|name| function.get(name).is_some());
+        let has = |name: &str| function.get(name).is_some();
         // The user may have asked for the definition of a tool.
-        let is_definition = function.get("description").is_some()
-            || function
-                .get("parameters")
-                .is_some_and(|parameters| parameters["properties"].is_object());
-        if is_definition {
-            return None;
-        }
+        let is_definition = has("description") || function["parameters"]["properties"].is_object();
+        let has_arguments = has("arguments") || has("parameters");
         let call = read_call(&item);
-        if !has_arguments || !call.is_object() {
+        if is_definition || !has_arguments || !call.is_object() {
             return None;
         }
         calls.push(call);

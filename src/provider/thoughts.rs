@@ -59,13 +59,9 @@ fn harmony(text: &str) -> Opening<'_> {
     let before = &text[..end.map_or(text.len(), |end| end - FINAL.len())];
     let calls = |header: &str| {
         let (token, name) = header.split_once("|>").unwrap_or_default();
-        let is_channel = || {
-            CHANNELS
-                .iter()
-                .any(|channel| channel.starts_with(name.trim()))
-        };
+        let mut channels = CHANNELS.iter();
         match token {
-            "channel" => !is_channel(),
+            "channel" => !channels.any(|channel| channel.starts_with(name.trim())),
             "start" => name.contains(" to="),
             _ => false,
         }

@@ -116,10 +116,9 @@ impl<'a> Shared<'a> {
         if let Ok(reply) = &result {
             self.bill(model, request, reply);
             let (ms, usage, name) = (millis(started.elapsed()), reply.usage, model.model());
-            (self.events)(Event::Trace(format!(
-                "{name} answered in {ms} ms ({} + {} tokens)",
-                usage.prompt_tokens, usage.completion_tokens
-            )));
+            let (read, wrote) = (usage.prompt_tokens, usage.completion_tokens);
+            let text = format!("{name} answered in {ms} ms ({read} + {wrote} tokens)");
+            (self.events)(Event::Trace(text));
         }
         Ok((result, model.model(), arrived))
     }

@@ -115,9 +115,8 @@ fn tool_change(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change>
     let named = format!("{} {said}", refusal.param.to_lowercase());
     let place = Regex::new(r"(function_declarations|tools)[\[.](?<at>\d+)").ok()?;
     // Gemini's locations include the function within the tools.
-    let place = place
-        .captures_iter(&named)
-        .max_by_key(|found| found[1].len());
+    let places = place.captures_iter(&named);
+    let place = places.max_by_key(|found| found[1].len());
     if let Some(at) = place.and_then(|found| found["at"].parse::<usize>().ok()) {
         return Some(Change::WithoutTool(sent.tools.get(at)?.clone()));
     }
@@ -151,14 +150,10 @@ fn name_change(said: &str) -> Option<Change> {
 /// Returns the first top-level field of the body that a refusal mentions.
 fn refused_field(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<String> {
     let is_refusing = says(said, REFUSING);
-    let names = sent
-        .fields
-        .iter()
-        .filter(|name| !NEEDED.split(' ').any(|needed| needed == *name));
+    let names = sent.fields.iter();
+    let names = names.filter(|name| !NEEDED.split(' ').any(|needed| needed == *name));
     let names = names.filter(|name| is_refusing || TUNING.contains(&name.as_str()));
     let named = format!("{} {said}", refusal.param.to_lowercase());
-    names
-        .filter_map(|name| Some((place_of(name, &named)?, name)))
-        .min()
-        .map(|(_, name)| name.clone())
+    let places = names.filter_map(|name| Some((place_of(name, &named)?, name)));
+    places.min().map(|(_, name)| name.clone())
 }

@@ -65,10 +65,8 @@ pub(super) fn of_request(refusal: &HostRefusal, said: &str, sent: &Sent) -> Opti
         return None;
     }
     if refusal.status == 429 {
-        let (limit, asked) = (
-            number_after("limit ", said)?,
-            number_after("requested ", said)?,
-        );
+        let limit = number_after("limit ", said)?;
+        let asked = number_after("requested ", said)?;
         return (asked > limit && said.contains("token")).then_some(Some(limit));
     }
     let has_no_reason = refusal.texts.is_empty() && sent.messages > SEVERAL_TURNS;
