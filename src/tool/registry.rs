@@ -47,10 +47,8 @@ impl Registry {
     /// # Errors
     /// Returns the errors of [`Registry::add`].
     pub fn merge(&mut self, other: Self) -> Result<()> {
-        other
-            .tools
-            .into_values()
-            .try_for_each(|tool| self.insert(tool))
+        let mut tools = other.tools.into_values();
+        tools.try_for_each(|tool| self.insert(tool))
     }
 
     fn insert(&mut self, tool: Arc<Function>) -> Result<()> {
@@ -58,8 +56,10 @@ impl Registry {
         if valid_name(&name) != name {
             return Err(Error::usage(format!("invalid tool name \"{name}\"")));
         }
-        if tool.owner == Owner::Program {
-            check_schema(&name, &tool.spec.schema)?;
+        if tool.owner == Owner::Program && !is_of_an_object(&tool.spec.schema) {
+            return Err(Error::usage(format!(
+                "the schema of {name} is not a JSON object of the type \"object\""
+            )));
         }
         if self.tools.insert(name.clone(), tool).is_some() {
             return Err(Error::usage(format!("two tools are called {name}")));
@@ -119,25 +119,19 @@ impl Registry {
             .map(|tool| (&tool.spec, sent_schema(tool)))
     }
 
-    /// Resolves a tool's name in another case or with a namespace (`functions.exec`). If that matches no tool, or several,
-    /// returns the name in a form that providers accept.
+    /// Resolves a tool's name in another style, or with text around it: a namespace (`functions.exec`), parentheses, a number, a
+    /// chat template. If that matches no tool, returns the name in a form that providers accept.
     pub(crate) fn resolve(&self, name: &str) -> String {
         if self.tools.contains_key(name) {
             return name.to_owned();
         }
-        let name = names::bare_name(name);
-        let last = name.rsplit(['.', ':', '/']).next().unwrap_or_default();
+        let around = ['.', ':', '/', '(', '<', ' '];
+        let mut parts = [name].into_iter().chain(name.rsplit(around));
         let one = |wanted: &str| {
-            let known = self.tools.keys();
-            let mut fits = known.filter(|known| names::has_same_letters(known, wanted));
-            match (fits.next(), fits.next()) {
-                (Some(only), None) => Some(only.clone()),
-                _ => None,
-            }
+            let mut known = self.tools.keys();
+            known.find(|known| names::has_same_letters(known, wanted))
         };
-        one(name)
-            .or_else(|| one(last))
-            .unwrap_or_else(|| valid_name(name))
+        (parts.find_map(one).cloned()).unwrap_or_else(|| valid_name(name))
     }
 
     fn unknown(&self, name: &str) -> String {
@@ -184,14 +178,6 @@ impl Registry {
                 "the arguments are not valid JSON ({e}); send the call again. They were: {json}"
             )))
         })?;
-        let args = match args {
-            Value::Object(given)
-                if !owner.checks_arguments() && !schema["properties"].is_null() =>
-            {
-                names::translate(given, &schema, owner).into()
-            }
-            args => args,
-        };
         let args = fit_arguments(schema, args, owner).map_err(|what| {
             let what = cut(&what);
             if owner.checks_arguments() {
@@ -228,16 +214,9 @@ fn sent_schema(tool: &Function) -> Cow<'static, str> {
     repair::repair(schema).to_string().into()
 }
 
-/// Refuses a schema that does not describe an object.
-fn check_schema(tool: &str, schema: &str) -> Result<()> {
-    let schema = parse_json(schema.as_bytes()).unwrap_or_default();
-    let kind = &schema["type"];
-    if schema.is_object() && (kind.is_null() || kind == "object") {
-        return Ok(());
-    }
-    Err(Error::usage(format!(
-        "the schema of {tool} is not a JSON object of the type \"object\""
-    )))
+fn is_of_an_object(schema: &str) -> bool {
+    let schema: Value = parse_json(schema.as_bytes()).unwrap_or_default();
+    schema.is_object() && (schema["type"].is_null() || schema["type"] == "object")
 }
 
 /// Whether a call would write a redaction mark that was not there before.
