@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::{CallContext, Change, Function, Owner, Risk, ToolOutput, pages};
+use super::limit::limited;
+use super::{CallContext, Change, Function, Owner, Risk, ToolOutput};
 use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::json::parse_json;
@@ -196,7 +197,7 @@ impl Call<'_> {
 
     fn result(&self, output: ToolOutput, said: &str) -> ToolResult {
         let strike = |text| self.redactor.redact_output(text, said);
-        let content = pages::bounded(output.text, strike);
+        let content = limited(&self.raw.name, output.text, strike);
         // Some servers refuse NUL. It is replaced, because removing it after fencing and redaction could join the parts of a
         // delimiter or a key.
         let content = content.replace('\0', "\u{fffd}");

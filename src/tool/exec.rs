@@ -95,7 +95,7 @@ pub(crate) fn ending(end: Termination, timeout_secs: u64) -> Option<String> {
     }
 }
 
-/// Formats the output and, after a failure, how the command ended. Of a long output, the first page has both ends.
+/// Formats the output and, after a failure, how the command ended.
 fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
     let mut text = output(&done.printed);
     let note = ending(done.end, timeout_secs);

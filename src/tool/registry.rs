@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::call::{Call, Checked};
 use super::fit::fit_arguments;
-use super::pages::{READ_MORE, read_more_tool};
 use super::{Function, Owner, PASSES_WORDS_ON, Risk, ToolSpec, names, repair};
 use crate::error::{Error, Result};
 use crate::json::parse_json;
@@ -67,7 +66,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the tools with these names, and `read_more`.
+    /// Returns the tools with these names.
     ///
     /// # Errors
     /// Returns [`crate::ErrorKind::Usage`] for an unknown name.
@@ -78,8 +77,7 @@ impl Registry {
             let near = names::known_elsewhere(name).or_else(|| nearest(name, known));
             return Err(not_found_near("tool", name, near, "bantam tools"));
         }
-        let stays = |name: &str| names.contains(&name) || !names.is_empty() && name == READ_MORE;
-        Ok(self.choose(stays))
+        Ok(self.choose(|name| names.contains(&name)))
     }
 
     /// Returns all tools except those with these names.
@@ -93,15 +91,9 @@ impl Registry {
         fewer
     }
 
-    /// Prepares the tools of an agent: adds `read_more`, and redacts their results.
-    pub(crate) fn for_agent(mut self, redactor: Redactor) -> Self {
-        // A client's calls have no results here.
-        if (self.tools.values()).any(|tool| tool.owner != Owner::Client) {
-            self.tools
-                .insert(READ_MORE.to_owned(), Arc::new(read_more_tool()));
-        }
-        self.redactor = redactor;
-        self
+    /// Prepares the tools of an agent, whose results are redacted.
+    pub(crate) fn for_agent(self, redactor: Redactor) -> Self {
+        Self { redactor, ..self }
     }
 
     /// Returns the descriptions of the tools, sorted by name.
@@ -243,7 +235,6 @@ pub(super) fn valid_name(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pages::Pages;
     use super::super::{CallContext, Task, ToolOutput};
     use super::*;
     use crate::bus::Origin;
@@ -282,16 +273,15 @@ mod tests {
             channel: "test".into(),
             chat: "x".into(),
         };
-        let (cancel, pages) = (Cancel::new(None), Pages::default());
+        let cancel = Cancel::new(None);
         let run_task = &|_: &Task| Ok(ToolOutput::default());
         let start_task = &|_| Ok(());
-        let (origin, cancel, pages, metadata) = (&origin, &cancel, &pages, &BTreeMap::new());
+        let (origin, cancel, metadata) = (&origin, &cancel, &BTreeMap::new());
         registry.prepare(&call).run(&CallContext {
             origin,
             metadata,
             cancel,
             values: &Values::default(),
-            pages,
             events: &|_| (),
             run_task,
             start_task,

@@ -23,11 +23,10 @@ use crate::session::{OpenSession, Record, Session, Values};
 use crate::storage::Durability;
 use crate::sync;
 use crate::text::{millis, to_single_line};
-use crate::tool::pages::Pages;
 use crate::tool::{Call, CallContext, ToolOutput};
 
-/// Maximum number of calls that run at the same time. Each may be a process, and retains up to a megabyte of result until the
-/// earlier results are stored.
+/// Maximum number of calls that run at the same time. Each may be a process, and retains its result until the earlier results
+/// are stored.
 const AT_ONCE: usize = 8;
 
 /// Number of characters of a result that `-v` shows.
@@ -38,7 +37,6 @@ const SHOWN_OF_A_RESULT: usize = 200;
 pub(super) struct Calls {
     /// Named values of the conversation.
     values: Values,
-    pages: Pages,
     shown: Mutex<Shown>,
     /// Notice after the last result.
     pub notice: &'static str,
@@ -146,7 +144,6 @@ impl Calls {
                 values: &self.values,
                 said: self.said.as_deref().unwrap_or_default(),
                 budget: turn.budget,
-                pages: &self.pages,
                 events: turn.events,
                 run_task: &|task| turn.run_task(task),
                 start_task: &|task| turn.start_task(task),
@@ -248,9 +245,6 @@ impl Turn<'_> {
             if let Some(Admitted { call, .. }) = run {
                 detector.brought(call, &result);
             }
-            // The line number makes the name of the pages unique in the conversation.
-            let pages = format!("r{}", open.place());
-            result.content = calls.pages.fold(&pages, &report.name, result.content);
             response.tool_calls.push(report);
             let mut durability = Durability::Later;
             if is_last && left.len() == 0 {
@@ -313,8 +307,8 @@ impl Turn<'_> {
 }
 
 impl Agent {
-    /// Calls a tool as the model would, in the conversation `library_default`, whose values it can use. Returns the full text
-    /// for the model, including errors, even if the model would get only a first page.
+    /// Calls a tool as the model would, in the conversation `library_default`, whose values it can use. Returns the text for
+    /// the model, including errors.
     ///
     /// ```
     /// use bantam::{Agent, Demo, Function};
