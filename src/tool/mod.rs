@@ -222,3 +222,10 @@ fn text<'a>(args: &'a Value, name: &str) -> &'a str {
 fn arguments<T: DeserializeOwned>(args: &Value) -> Result<T> {
     T::deserialize(args).map_err(|e| Error::failed(format!("invalid arguments: {e}")))
 }
+
+/// Formats an argument for people.
+fn plain(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -191,7 +191,7 @@ impl Registry {
         Ok(Checked {
             tool,
             args,
-            shown: OnceLock::new(),
+            shown: None,
         })
     }
 }

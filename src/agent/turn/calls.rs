@@ -277,10 +277,10 @@ impl Turn<'_> {
 
     /// Asks the user about a call, and waits without a limit. Returns why it must not run, if it must not. The question is stored
     /// first, so that a resumed turn asks again and runs each call only once.
-    pub(super) fn ask_about(&mut self, call: &Call) -> Result<Option<String>> {
-        let (turn, tool, open) = (self.shared, call.name(), &mut self.open);
+    pub(super) fn ask_about(&mut self, call: &mut Call) -> Result<Option<String>> {
+        let (turn, tool, open) = (self.shared, call.name().to_owned(), &mut self.open);
         let Some(confirm) = &turn.request.confirm else {
-            self.calls.unasked = Some(tool.to_owned());
+            self.calls.unasked = Some(tool.clone());
             return Ok(Some(format!(
                 "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
             )));
