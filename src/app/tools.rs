@@ -195,7 +195,7 @@ impl App {
         let mut built_in = file_tools(&Arc::new(files));
         built_in.extend([
             skill_tool(skills(loaded)),
-            subagent_tool(Some(skills(loaded))),
+            subagent_tool(),
             think_tool(),
             web_fetch_tool(loaded, &workers),
             web_search_tool(loaded, &workers),
