@@ -131,7 +131,7 @@ fn addresses_are_made_fit_or_refused() {
 
 #[test]
 fn encodings_are_found_and_read() {
-    let decode = |bytes: &[u8], header: &str| charset::decode(bytes, header, true).unwrap();
+    let decode = |bytes: &[u8], header: &str| charset::decode(bytes, header, true);
     assert_eq!(decode("grüße".as_bytes(), ""), "grüße");
     assert_eq!(decode(b"gr\xfc\xdfe \x80", ""), "grüße €");
     assert_eq!(
@@ -169,20 +169,18 @@ fn pages_in_older_encodings_are_read() {
         ),
     ] {
         assert_eq!(
-            charset::decode(bytes, &format!("text/html; charset={label}"), true).as_deref(),
-            Ok(expected),
+            charset::decode(bytes, &format!("text/html; charset={label}"), true),
+            expected,
             "{label}"
         );
         let page = [format!("<meta charset=\"{label}\">").as_bytes(), bytes].concat();
         assert!(
-            charset::decode(&page, "text/html", true)
-                .unwrap()
-                .ends_with(expected),
+            charset::decode(&page, "text/html", true).ends_with(expected),
             "{label}"
         );
     }
     let unknown = charset::decode("a\u{fc}".as_bytes(), "text/html; charset=HZ-GB-2312", true);
-    assert_eq!(unknown, Err(("hz-gb-2312".to_owned(), "aü".to_owned())));
+    assert_eq!(unknown, "aü");
 }
 
 /// Each page took minutes or gigabytes without a limit. A time limit would depend on the load of the machine.

@@ -88,10 +88,7 @@ fn a_page_may_be_packed_in_an_old_encoding_and_endless() {
         "hens\n".repeat(2_000_000).as_bytes(),
     ]
     .concat()));
-    has_all(
-        &text,
-        ["[its character encoding x-unheard-of is unknown: read as UTF-8]"],
-    );
+    has_all(&text, ["hens\nhens\n", "[cut after 50000 characters]"]);
 }
 
 #[test]
@@ -286,13 +283,11 @@ fn redirect_to_private_address_is_refused() {
 /// Returns the result of a search with these settings.
 #[track_caller]
 fn searched(settings: &Value) -> String {
-    let model = calling(
-        "web_search",
-        json!({ "query": "größte Städte & more", "count": 2 }),
-    );
+    let model = calling("web_search", json!({ "query": "größte Städte & more" }));
+    let two = merged(json!({ "max_results": 2 }), settings);
     let home = Home::with(&merged(
         model.config(),
-        &json!({ "tools": { "web": { "search": settings } } }),
+        &json!({ "tools": { "web": { "search": two } } }),
     ));
     home.agent(["-m", "search"]).exits(0).stdout.clone()
 }
