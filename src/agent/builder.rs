@@ -88,7 +88,7 @@ impl Builder {
     /// tools, except those that start more agents. Repeating a task without other work in between runs it once, so for several
     /// opinions, vary the task. Background tasks need [`Request::tasks`].
     pub fn subagents(self) -> Self {
-        self.tool(subagent_tool(None))
+        self.tool(subagent_tool())
     }
 
     /// Sets the calls that need the user's approval by [`Request::confirm`]: `writes`, `runs`, names of tools or `SERVER__*`.

@@ -286,8 +286,7 @@ impl Agent {
         self.open(key)?.renew(None, Vec::new(), SystemTime::now())
     }
 
-    /// Returns the tools offered to the model. Agents with tools also have `read_more`, for results of more than 30,000 bytes,
-    /// which are split into pages.
+    /// Returns the tools offered to the model.
     pub fn tools(&self) -> &Registry {
         &self.tools
     }

@@ -25,7 +25,7 @@ use crate::worker::begun;
 
 /// Valid names in `tools.confirm`, besides MCP servers and their tools.
 pub(super) const CONFIRMED: &str = "writes runs append_file cron edit_file exec grep list_dir memory message \
-     read_file read_more skill subagent think web_fetch web_search write_file";
+     read_file skill subagent think web_fetch web_search write_file";
 
 /// Returns an error for each unknown name in `tools.confirm`. Names of disabled tools are valid.
 pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
@@ -195,7 +195,7 @@ impl App {
         let mut built_in = file_tools(&Arc::new(files));
         built_in.extend([
             skill_tool(skills(loaded)),
-            subagent_tool(Some(skills(loaded))),
+            subagent_tool(),
             think_tool(),
             web_fetch_tool(loaded, &workers),
             web_search_tool(loaded, &workers),

@@ -12,12 +12,12 @@ use crate::error::{Context, Error, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, MAX_IMAGE, media_type};
 use crate::text::size;
-use crate::worker::protocol::{Header, MAX_BODY, Reply};
+use crate::worker::protocol::{Header, Reply};
 
 const MAX_LINES: u64 = 2000;
 
 /// Maximum size of text in a reply, in bytes, without the notice.
-const MAX_TEXT: usize = MAX_BODY - 1024;
+const MAX_TEXT: usize = 48 << 10;
 
 /// Maximum size of a UTF-16 file, in bytes, because it is decoded in memory.
 const MAX_UTF16: u64 = 32 << 20;
@@ -130,23 +130,21 @@ fn lines(
         next += 1;
     }
     if file.fill_buf().is_ok_and(|rest| !rest.is_empty()) {
-        let last = next - 1;
-        let is_whole = body.ends_with(b"\n");
-        if !is_whole {
-            // Drops the first bytes of a character that was cut.
-            let begun = body
-                .utf8_chunks()
-                .last()
-                .map_or(0, |chunk| chunk.invalid().len());
-            body.truncate(body.len() - begun);
-        }
-        let notice = if is_whole {
-            format!("[lines {first} to {last}, and there are more: continue with offset {next}]\n")
-        } else {
-            format!(
-                "\n[line {last} is cut: results are limited to {}]\n",
+        let line_end = body.iter().rposition(|byte| *byte == b'\n');
+        let notice = match line_end {
+            Some(end) => {
+                // A line that is cut comes with the next offset.
+                next -= u64::from(end + 1 < body.len());
+                body.truncate(end + 1);
+                let last = next - 1;
+                format!(
+                    "[lines {first} to {last}, and there are more: continue with offset {next}]\n"
+                )
+            }
+            None => format!(
+                "\n[line {first} is cut: results are limited to {}]\n",
                 size(MAX_TEXT as u64)
-            )
+            ),
         };
         body.extend_from_slice(notice.as_bytes());
     }

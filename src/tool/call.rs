@@ -1,11 +1,11 @@
 //! A checked call: how people see it, and its result.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::{CallContext, Change, Function, Owner, Risk, ToolOutput, pages};
+use super::limit::limited;
+use super::{CallContext, Function, Owner, Risk, ToolOutput, plain};
 use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::json::parse_json;
@@ -15,8 +15,6 @@ use crate::text::{spelled_out, to_single_line};
 
 /// Arguments that the diff of an approval already shows.
 const IN_DIFF: [&str; 3] = ["content", "old_text", "new_text"];
-/// Start of the result of a call that did not run.
-const NOT_RUN: &str = "not run: ";
 
 /// A call after its checks. It gets exactly one result.
 pub(crate) struct Call<'a> {
@@ -31,7 +29,7 @@ pub(super) struct Checked<'a> {
     pub tool: &'a Function,
     pub args: Value,
     /// State of the file that an approver saw; only this file may be replaced.
-    pub shown: OnceLock<String>,
+    pub shown: Option<String>,
 }
 
 /// A call that waits for the user's decision. Its texts are complete, except that configured secrets are removed and invisible
@@ -60,10 +58,6 @@ impl Call<'_> {
         &self.raw.id
     }
 
-    fn owner(&self) -> Option<Owner> {
-        self.checked.as_ref().ok().map(|call| call.tool.owner)
-    }
-
     /// Returns the risk of the call. An invalid call is safe, because it does not run.
     pub(crate) fn risk(&self) -> Risk {
         let checked = self.checked.as_ref();
@@ -73,15 +67,16 @@ impl Call<'_> {
     /// Whether the call may run in parallel with other parallel calls.
     pub(crate) fn is_parallel(&self) -> bool {
         let checked = self.checked.as_ref();
-        checked.map_or(true, |call| call.tool.always_parallel) || self.risk() == Risk::Safe
+        checked.is_ok_and(|call| call.tool.always_parallel) || self.risk() == Risk::Safe
     }
 
     /// Returns how many times the same call may be made while nothing new comes. A command may wait for something.
     pub(crate) fn most_times(&self) -> u32 {
-        match (&self.checked, self.risk()) {
-            (Ok(call), _) if call.tool.varies => 10,
-            (_, Risk::Runs) => 10,
-            (_, Risk::Safe | Risk::Writes) => 2,
+        let varies = self.checked.as_ref().is_ok_and(|call| call.tool.varies);
+        if varies || self.risk() == Risk::Runs {
+            10
+        } else {
+            2
         }
     }
 
@@ -100,14 +95,15 @@ impl Call<'_> {
     /// Whether `confirm` (tools, MCP servers, `writes`, `runs`) includes this call, so that the user is asked first. Clients
     /// decide about their own tools.
     pub(crate) fn needs_approval(&self, confirm: &[String]) -> bool {
-        if matches!(self.owner(), None | Some(Owner::Client)) {
+        let checked = self.checked.as_ref();
+        if !checked.is_ok_and(|call| call.tool.owner != Owner::Client) {
             return false;
         }
         let tool = self.raw.name.as_str();
         let server = tool.split_once("__").map(|(server, _)| server);
         let risk = self.risk().name();
         let mut names = confirm.iter().map(String::as_str);
-        names.any(|name| name == tool || name == risk || Some(name) == server)
+        names.any(|name| [Some(tool), Some(risk), server].contains(&Some(name)))
     }
 
     /// Returns the entry that allows every call of the tool in a conversation. It includes a checksum of the description and
@@ -130,11 +126,10 @@ impl Call<'_> {
 
     /// Returns the lines that the call removes from a file and adds to it, as far as its arguments tell.
     pub(crate) fn diff(&self) -> Vec<String> {
-        let change = match &self.checked {
-            Ok(call) => (call.tool.changes)(&call.args, None),
-            Err(_) => Change::default(),
+        let Ok(call) = &self.checked else {
+            return Vec::new();
         };
-        let lines = change.lines.into_iter();
+        let lines = (call.tool.changes)(&call.args, None).lines.into_iter();
         lines.map(|line| spelled_out(&self.shown(line))).collect()
     }
 
@@ -145,28 +140,28 @@ impl Call<'_> {
 
     /// Returns the call for the person who decides about it. Only known secrets are removed, because text that looks like a
     /// secret may matter. Reads the file that the call would replace, until cancelled.
-    pub(crate) fn pending(&self, cancel: &Cancel) -> PendingCall {
-        let (mut arguments, mut change) = (Vec::new(), Change::default());
-        if let Ok(call) = &self.checked {
-            change = (call.tool.changes)(&call.args, Some(cancel));
-            arguments = call.arguments(!change.lines.is_empty());
-            if let Some(shown) = change.shown {
-                // Only the file that was shown first may be replaced.
-                call.shown.get_or_init(|| shown);
-            }
-        }
-        let known = |text| self.redactor.redact_known(text);
-        let whole = |lines: Vec<String>| {
-            let lines = lines.into_iter();
-            lines.map(|line| spelled_out(&known(line))).collect()
-        };
-        PendingCall {
+    pub(crate) fn pending(&mut self, cancel: &Cancel) -> PendingCall {
+        let redactor = self.redactor;
+        let known = |text| redactor.redact_known(text);
+        let whole = |text| spelled_out(&known(text));
+        let mut pending = PendingCall {
             id: self.raw.id.clone(),
             tool: self.raw.name.clone(),
             summary: self.summarize(&known),
-            arguments: whole(arguments),
-            change: whole(change.lines),
+            arguments: Vec::new(),
+            change: Vec::new(),
+        };
+        if let Ok(call) = &mut self.checked {
+            let change = (call.tool.changes)(&call.args, Some(cancel));
+            call.shown = change.shown;
+            let has_diff = !change.lines.is_empty();
+            let args = call.args.as_object().into_iter().flatten();
+            let args = args.filter(|(name, _)| !has_diff || !IN_DIFF.contains(&name.as_str()));
+            let args = args.map(|(name, value)| whole(format!("{name}: {}", plain(value))));
+            pending.arguments = args.collect();
+            pending.change = change.lines.into_iter().map(whole).collect();
         }
+        pending
     }
 
     /// Summarizes the call. Secrets are removed before cutting, because half of a secret is not recognized.
@@ -191,12 +186,12 @@ impl Call<'_> {
 
     /// Returns the result of a call that does not run.
     pub(crate) fn not_run(&self, why: &str) -> ToolResult {
-        self.result(fail(format!("{NOT_RUN}{why}")), "")
+        self.result(fail(format!("not run: {why}")), "")
     }
 
     fn result(&self, output: ToolOutput, said: &str) -> ToolResult {
         let strike = |text| self.redactor.redact_output(text, said);
-        let content = pages::bounded(output.text, strike);
+        let content = limited(&self.raw.name, output.text, strike);
         // Some servers refuse NUL. It is replaced, because removing it after fencing and redaction could join the parts of a
         // delimiter or a key.
         let content = content.replace('\0', "\u{fffd}");
@@ -212,21 +207,10 @@ impl Call<'_> {
 impl Checked<'_> {
     fn run(&self, turn: &CallContext) -> Result<ToolOutput> {
         let mut args = self.args.clone();
-        if let Some(shown) = self.shown.get() {
-            args["shown"] = shown.clone().into();
+        if let Some(shown) = &self.shown {
+            args["shown"] = shown.as_str().into();
         }
         (self.tool.run)(&args, turn)
-    }
-
-    /// Returns the arguments, except those that a diff shows.
-    fn arguments(&self, has_diff: bool) -> Vec<String> {
-        let args = self.args.as_object().into_iter().flatten();
-        args.filter(|(name, _)| !has_diff || !IN_DIFF.contains(&name.as_str()))
-            .map(|(name, value)| match value.as_str() {
-                Some(text) => format!("{name}: {text}"),
-                None => format!("{name}: {value}"),
-            })
-            .collect()
     }
 }
 
@@ -235,9 +219,9 @@ impl Checked<'_> {
 pub(crate) fn without_keys(redactor: &Redactor, reply: Reply) -> Reply {
     let plain = |text| redactor.redact_known(text);
     let changed = |value: &Value| change_texts(value, &|text| plain(text.to_owned()));
-    let fields = |fields: Map<String, Value>| match changed(&fields.into()) {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
+    let fields = |fields: Map<String, Value>| {
+        let fields = changed(&fields.into()).as_object().cloned();
+        fields.unwrap_or_default()
     };
     let call = |call: ToolCall| ToolCall {
         id: plain(call.id),

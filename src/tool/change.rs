@@ -24,19 +24,17 @@ impl Change {
     /// The change of a file with the content `old`, of which up to [`MOST_REPLACED`] lines are shown.
     pub(super) fn replacing(old: &[u8], new: &str) -> Self {
         let text = std::str::from_utf8(old).ok();
-        match text.filter(|text| !text.contains('\0')) {
-            None => Self::unseen(&format!("{}, not text", size(old.len() as u64)), new),
-            Some(text) => {
-                let (mut removed, added) = differing(text, new);
-                let hidden = removed.len().saturating_sub(MOST_REPLACED);
-                let more = format!("[and {}]", counted(hidden, "more line"));
-                if hidden > 1 {
-                    removed.truncate(MOST_REPLACED);
-                    removed.push(&more);
-                }
-                Self::of(&removed, &added)
-            }
+        let Some(text) = text.filter(|text| !text.contains('\0')) else {
+            return Self::unseen(&format!("{}, not text", size(old.len() as u64)), new);
+        };
+        let (mut removed, added) = differing(text, new);
+        let hidden = removed.len().saturating_sub(MOST_REPLACED);
+        let more = format!("[and {}]", counted(hidden, "more line"));
+        if hidden > 1 {
+            removed.truncate(MOST_REPLACED);
+            removed.push(&more);
         }
+        Self::of(&removed, &added)
     }
 
     /// The change of a file whose content cannot be shown.
@@ -54,18 +52,16 @@ impl Change {
 
 /// Returns the lines of both texts without their common start and end.
 fn differing<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
-    let old: Vec<&str> = old.lines().collect();
-    let new: Vec<&str> = new.lines().collect();
-    let same = |pairs: &mut dyn Iterator<Item = (&&str, &&str)>| {
-        pairs.take_while(|(old, new)| old == new).count()
-    };
-    let start = same(&mut old.iter().zip(&new));
-    let (old, new) = (&old[start..], &new[start..]);
-    let end = same(&mut old.iter().rev().zip(new.iter().rev()));
-    (
-        old[..old.len() - end].to_vec(),
-        new[..new.len() - end].to_vec(),
-    )
+    let mut old: Vec<&str> = old.lines().collect();
+    let mut new: Vec<&str> = new.lines().collect();
+    let pairs = old.iter().zip(&new);
+    let start = pairs.take_while(|(old, new)| old == new).count();
+    (old, new) = (old.split_off(start), new.split_off(start));
+    while !old.is_empty() && old.last() == new.last() {
+        old.pop();
+        new.pop();
+    }
+    (old, new)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{CallContext, Function, JOB, Risk, ToolOutput, ToolSpec, text};
 use crate::config::Loaded;
-use crate::cron::{JobCheck, Jobs, NewJob, When, schedule};
+use crate::cron::{Job, JobCheck, Jobs, NewJob, When, schedule};
 use crate::error::{Error, Kind, Result};
 use crate::paths::TELEGRAM;
 use crate::text::foreign_line;
@@ -79,12 +79,8 @@ fn change(jobs: &Jobs, args: &Value, turn: &CallContext, now: i64) -> Result<Str
 }
 
 fn add(jobs: &Jobs, args: &Value, turn: &CallContext, now: i64) -> Result<String> {
-    let given = (
-        text(args, "at"),
-        args.get("every_seconds").and_then(Value::as_u64),
-        text(args, "cron_expr"),
-    );
-    let when = match given {
+    let every = args["every_seconds"].as_u64();
+    let when = match (text(args, "at"), every, text(args, "cron_expr")) {
         (at, None, "") if !at.is_empty() => When::At(at.to_owned()),
         ("", Some(seconds), "") => When::Every(seconds),
         ("", None, expr) if !expr.is_empty() => When::Cron(expr.to_owned()),
@@ -101,10 +97,8 @@ fn add(jobs: &Jobs, args: &Value, turn: &CallContext, now: i64) -> Result<String
     };
     let count = jobs.list()?.len();
     if count >= MAX_JOBS {
-        return Err(
-            Error::new(Kind::Limit, format!("there are already {count} jobs"))
-                .hint("remove some that are no longer needed"),
-        );
+        let why = format!("there are already {count} jobs: remove some that are no longer needed");
+        return Err(Error::new(Kind::Limit, why));
     }
     let check = text(args, "if").trim();
     let new = NewJob {
@@ -127,27 +121,21 @@ fn add(jobs: &Jobs, args: &Value, turn: &CallContext, now: i64) -> Result<String
 }
 
 fn list(jobs: &Jobs, now: i64) -> Result<String> {
-    let mut list = String::new();
-    for job in jobs.list()? {
-        let when = match jobs.upcoming(&job, now, 1) {
+    let row = |job: &Job| {
+        let when = match jobs.upcoming(job, now, 1) {
             Err(e) => format!("cannot run: {e}"),
-            Ok((zone, times)) => match times.first() {
-                Some(at) if job.is_enabled() => {
-                    format!("{}, next {}", job.when(&zone), zone.rfc3339(at / 1000))
-                }
-                _ => format!("{}, disabled", job.when(&zone)),
-            },
+            Ok((zone, times)) => {
+                let next = times.first().filter(|_| job.is_enabled());
+                let next = next.map(|at| format!("next {}", zone.rfc3339(at / 1000)));
+                let next = next.unwrap_or("disabled".to_owned());
+                format!("{}, {next}", job.when(&zone))
+            }
         };
-        let last = match job.last_status() {
-            "" => String::new(),
-            status => format!(", last run: {status}"),
-        };
-        list.push_str(&format!(
-            "{}: {when}{last}: {}\n",
-            job.id(),
-            foreign_line(job.message(), 200)
-        ));
-    }
+        let last = Some(job.last_status()).filter(|status| !status.is_empty());
+        let (last, message) = (last.unwrap_or("none"), foreign_line(job.message(), 200));
+        format!("{}: {when}, last run: {last}: {message}\n", job.id())
+    };
+    let list: String = jobs.list()?.iter().map(row).collect();
     Ok(if list.is_empty() {
         "there are no jobs".to_owned()
     } else {

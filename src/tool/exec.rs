@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use regex_lite::Regex;
 use serde_json::Value;
 
 use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, text};
@@ -95,7 +94,7 @@ pub(crate) fn ending(end: Termination, timeout_secs: u64) -> Option<String> {
     }
 }
 
-/// Formats the output and, after a failure, how the command ended. Of a long output, the first page has both ends.
+/// Formats the output and, after a failure, how the command ended.
 fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
     let mut text = output(&done.printed);
     let note = ending(done.end, timeout_secs);
@@ -113,23 +112,12 @@ fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
     }
 }
 
-/// Returns the output as a terminal shows it.
+/// Returns the output, of each line only what was not overwritten.
 fn output(printed: &[u8]) -> String {
     let text = String::from_utf8_lossy(printed);
-    let lines: Vec<&str> = text.split('\n').map(line_shown).collect();
-    let text = lines.join("\n");
-    // Colors, and titles, which end with a bell or another sequence.
-    let sequences = Regex::new(r"\x1b(\[[ -?]*[@-~]?|\][^\x07\x1b\n]*(\x07|\x1b\\)?|[ -/]*[0-~]?)");
-    match sequences {
-        Ok(sequences) if text.contains('\u{1b}') => sequences.replace_all(&text, "").into_owned(),
-        _ => text,
-    }
-}
-
-/// Returns the part of a line that was not overwritten.
-fn line_shown(line: &str) -> &str {
-    let line = line.trim_end_matches('\r');
-    line.rsplit('\r').next().unwrap_or_default()
+    let lines = text.split('\n').map(|line| line.trim_end_matches('\r'));
+    let shown = lines.filter_map(|line| line.rsplit('\r').next());
+    shown.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -153,18 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn output_is_what_a_terminal_shows() {
+    fn an_overwritten_part_of_a_line_is_left_out() {
         for (printed, shown) in [
             ("10%\r20%\rdone\n", "done\n"),
             ("a\r\nb", "a\nb"),
             ("20 %\r", "20 %"),
-            (
-                "\u{1b}[1;31mred\u{1b}[0m and \u{1b}(Bplain",
-                "red and plain",
-            ),
-            ("\u{1b}]0;a title\u{7}one\u{1b}]8;;x\u{1b}\\two", "onetwo"),
-            ("\u{1b}]0;without an end\nnext\u{1b}", "\nnext"),
-            ("\u{1b}é\u{1b}[é\u{1b}\u{1b}", "éé"),
         ] {
             assert_eq!(output(printed.as_bytes()), shown, "{printed:?}");
         }

@@ -18,7 +18,7 @@ use crate::usage::Budget;
 use crate::worker::Workers;
 use crate::worker::protocol::{FileJob, Header, Reply};
 
-/// Maximum size of a PDF's text in one result, in bytes: less than a page.
+/// Maximum size of a PDF's text in one result, in bytes.
 const MAX_PDF_TEXT: usize = 28_000;
 
 /// Arguments shown in summaries.
@@ -151,11 +151,7 @@ pub(super) fn do_job(workers: &Workers, job: FileJob, turn: &CallContext) -> Res
         Some(versions) if job.changes_files() => versions,
         _ => return workers.call(job, turn.cancel),
     };
-    let mut content = Vec::new();
-    let read = workers.send_file(&path, MOST_KEPT, turn.cancel, &mut |part| {
-        content.extend_from_slice(part);
-        Ok(())
-    });
+    let (content, read) = read_whole(workers, &path, MOST_KEPT, turn.cancel);
     let reply = workers.call(job, turn.cancel)?;
     if let Header::Changed { before, after } = &reply.header {
         let old = match read {
@@ -172,17 +168,28 @@ pub(super) fn do_job(workers: &Workers, job: FileJob, turn: &CallContext) -> Res
     Ok(reply)
 }
 
+/// Reads a file of up to `most` bytes. Returns also its state, or why it cannot be read.
+pub(super) fn read_whole(
+    workers: &Workers,
+    path: &str,
+    most: u64,
+    cancel: &Cancel,
+) -> (Vec<u8>, Result<String>) {
+    let mut content = Vec::new();
+    let state = workers.send_file(path, most, cancel, &mut |part| {
+        content.extend_from_slice(part);
+        Ok(())
+    });
+    (content, state)
+}
+
 /// Shows what replacing a file changes.
 fn replaced(workers: &Workers, args: &Value, cancel: Option<&Cancel>) -> Change {
     let (path, new) = (text(args, "path"), text(args, "content"));
     let Some(cancel) = cancel else {
         return Change::between("", new);
     };
-    let mut content = Vec::new();
-    let read = workers.send_file(path, MOST_KEPT, cancel, &mut |part| {
-        content.extend_from_slice(part);
-        Ok(())
-    });
+    let (content, read) = read_whole(workers, path, MOST_KEPT, cancel);
     match read {
         Ok(state) => Change {
             shown: Some(state),
@@ -226,12 +233,8 @@ fn heard(files: &Files, path: &str, turn: &CallContext) -> Result<ToolOutput> {
             "{name} is a recording, and tools.transcribe.model, which would transcribe it, is not set in config.json"
         )));
     };
-    let mut bytes = Vec::new();
-    let workers = &files.workers;
-    workers.send_file(path, MAX_FILE as u64, turn.cancel, &mut |part| {
-        bytes.extend_from_slice(part);
-        Ok(())
-    })?;
+    let (bytes, read) = read_whole(&files.workers, path, MAX_FILE as u64, turn.cancel);
+    read?;
     let recording = Media::detect(&bytes).filter(|media| media.kind() == MediaKind::Audio);
     let recording =
         recording.ok_or_else(|| Error::failed(format!("{name} is no longer a recording")))?;

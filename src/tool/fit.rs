@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::Owner;
-use super::names::has_same_letters;
+use super::names::{is_argument, is_comment};
 use super::schema::{Schema, has_type, whole_number, words};
 use crate::json::parse_json;
 
@@ -13,16 +13,19 @@ const LEFT_TO_OWNER: &str = "$ref allOf anyOf oneOf not pattern uniqueItems";
 /// Returns the arguments in the form of the schema, or a description of the error.
 ///
 /// Models write `"5"` for 5, a string for a list, `null` for omitted values, `oldText` for `old_text`, and objects as strings.
-/// These are unambiguous, so they are corrected without another request.
+/// These are unambiguous, so they are corrected without another request, and comments on the call are left out.
 pub(super) fn fit_arguments(mut schema: Value, args: Value, owner: Owner) -> Result<Value, String> {
-    let args = fit(&schema, args);
+    let mut args = fit(&schema, args);
     let is_foreign = owner.checks_arguments();
     if !is_foreign {
+        let declared = schema["properties"].as_object();
+        if let Some((declared, given)) = declared.zip(args.as_object_mut()) {
+            given.retain(|name, value| declared.contains_key(name) || !is_comment(name, value));
+        }
         close(&mut schema);
     }
     let schema = Schema {
         root: schema,
-        names: ["the arguments", "argument"],
         unchecked: if is_foreign { LEFT_TO_OWNER } else { "" },
     };
     schema.check(&args)?;
@@ -85,33 +88,27 @@ fn fit_fields(schema: &Value, mut given: Map<String, Value>) -> Map<String, Valu
     for (name, schema) in properties {
         let types = words(&schema["type"]);
         let may_be_null = types.is_empty() || types.contains(&"null");
-        let default = || {
-            let is_needed = required.contains(&name.as_str());
-            let default = schema.get("default");
-            if is_needed { default.cloned() } else { None }
-        };
+        let is_needed = required.contains(&name.as_str());
+        let default = schema.get("default").filter(|_| is_needed);
         let value = take(&mut given, name, properties);
         let value = value.filter(|value| !value.is_null() || may_be_null);
-        if let Some(value) = value.or_else(default) {
+        if let Some(value) = value.or(default.cloned()) {
             fitted.insert(name.clone(), fit(schema, value));
         }
     }
     let more = &schema["additionalProperties"];
-    fitted.extend(
-        given
-            .into_iter()
-            .map(|(name, value)| (name, fit(more, value))),
-    );
+    let given = given.into_iter();
+    fitted.extend(given.map(|(name, value)| (name, fit(more, value))));
     fitted
 }
 
-/// Removes and returns the field `name`, also from a key in another style (`filePath`, `File-Path`).
+/// Removes and returns the field `name`, also from a key in another style, or with its name in another program.
 fn take(
     given: &mut Map<String, Value>,
     name: &str,
     properties: &Map<String, Value>,
 ) -> Option<Value> {
-    let same = |key: &&String| !properties.contains_key(*key) && has_same_letters(key, name);
+    let same = |key: &&String| !properties.contains_key(*key) && is_argument(key, name);
     let key = match given.get(name) {
         Some(_) => name.to_owned(),
         None => given.keys().find(same)?.clone(),
@@ -195,6 +192,7 @@ mod tests {
 {"where": "{\"line\": \"3\"}"} | {"where": {"line": 3}}
 {"edits": {"to": "x"}} | {"edits": [{"to": "x"}]}
 {"oldText": "x"} | {"old_text": "x"}
+{"file_path": "a", "reason": "why", "note": null} | {"path": "a"}
 {"any": [{"x": null}]} | {"any": [{"x": null}]}
 {"odd": "y"} | {"odd": "y"}
 "{\"path\": \"p\"}" | {"path": "p"}
@@ -211,18 +209,19 @@ mod tests {
     #[test]
     fn schema_error_names_the_argument() {
         for row in r#"
-{"limit": "many"} | "limit" must be an integer, not "many"
-{"limit": 2.5} | "limit" must be an integer, not 2.5
+{"limit": "many"} | "limit" must be of the type integer, not "many"
+{"limit": 2.5} | "limit" must be of the type integer, not 2.5
 {"limit": 1e300} | "limit" must be at most 100, not 1e+300
 {"limit": "500"} | "limit" must be at most 100, not 500
-{"path": {"a": 1}} | "path" must be a string, not {"a":1}
-{"tags": {"a": 1}} | "tags" must be a list, not {"a":1}
-{"tags": ["a", []]} | "tags[1]" must be a string, not []
+{"path": {"a": 1}} | "path" must be of the type string, not {"a":1}
+{"tags": {"a": 1}} | "tags" must be of the type array, not {"a":1}
+{"tags": ["a", []]} | "tags[1]" must be of the type string, not []
 {"mode": "ad"} | "mode" must be one of "add", "remove", not "ad"
-{"where": {}} | "where.line" is missing: an integer
-{"edits": [{"to": "x"}, {}]} | "edits[1].to" is missing: a string
-{"edits": [{"to": "x", "at": 1}]} | unknown argument "edits[0].at": known here are to
-[1] | the arguments must be an object, not [1]
+{"path": "a", "file_path": "b"} | unknown field "file_path": known here are any, deep, edits, limit, mode, odd, old_text, path, ratio, tags, where
+{"where": {}} | "where.line" is missing
+{"edits": [{"to": "x"}, {}]} | "edits[1].to" is missing
+{"edits": [{"to": "x", "at": 1}]} | unknown field "edits[0].at": known here are to
+[1] | it must be of the type object, not [1]
 "#
         .trim()
         .lines()
@@ -252,10 +251,14 @@ mod tests {
             Ok(json!({"type": "png"}))
         );
         let wrong = fit(&schema, json!({"name": {}}), Owner::Server);
-        assert!(wrong.unwrap_err().contains("\"name\" must be a string"));
+        assert!(
+            wrong
+                .unwrap_err()
+                .contains("\"name\" must be of the type string")
+        );
         let mut closed = schema;
         closed["additionalProperties"] = false.into();
         let refused = fit(&closed, json!({"why": "x"}), Owner::Server);
-        assert!(refused.unwrap_err().contains("unknown argument \"why\""));
+        assert!(refused.unwrap_err().contains("unknown field \"why\""));
     }
 }

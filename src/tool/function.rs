@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{CallContext, Change, Owner, Risk, ToolOutput, ToolSpec, arguments};
+use super::{CallContext, Change, Owner, Risk, ToolOutput, ToolSpec, arguments, plain};
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::text::to_single_line;
@@ -123,10 +123,6 @@ impl Function {
             };
         }
         let shown = self.shown.iter().filter_map(|name| args.get(name));
-        let words = shown.map(|value| match value.as_str() {
-            Some(word) => word.to_owned(),
-            None => value.to_string(),
-        });
-        to_single_line(&words.collect::<Vec<_>>().join(" "), 80)
+        to_single_line(&shown.map(plain).collect::<Vec<_>>().join(" "), 80)
     }
 }

@@ -49,67 +49,53 @@ impl Meaning {
         turn: &CallContext,
     ) -> Result<String> {
         let vectors = self.vectors_of(passages, turn)?;
-        let query = (self.embed)(&[query], turn.cancel, turn.budget)?
-            .pop()
-            .map(|vector| quantized(&vector))
-            .unwrap_or_default();
-        let mut ranked: Vec<(f32, &Passage)> = vectors
-            .iter()
-            .map(|vector| cosine(&query, vector))
-            .zip(passages)
-            .collect();
+        let query = (self.embed)(&[query], turn.cancel, turn.budget)?.concat();
+        let query = quantized(&query);
+        let nearness = vectors.iter().map(|vector| cosine(&query, vector));
+        let mut ranked: Vec<(f32, &Passage)> = nearness.zip(passages).collect();
         ranked.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         let shown = ranked.iter().take(SHOWN);
         Ok(shown.map(|(_, passage)| show_passage(passage)).collect())
     }
 
-    /// Returns the vector of each passage. Computes and stores missing vectors.
+    /// Returns the vector of each passage. Computes missing vectors, and stores those of all passages.
     fn vectors_of(&self, passages: &[Passage], turn: &CallContext) -> Result<Vec<Vec<u8>>> {
         let texts: Vec<String> = passages
             .iter()
             .map(|(key, _, text)| format!("{key}\n{text}"))
             .collect();
-        let sum =
-            |text: &String| format!("{:08x}{:x}", crc32fast::hash(text.as_bytes()), text.len());
-        let sums: Vec<String> = texts.iter().map(sum).collect();
-        let file = fs_err::read(&self.file)
-            .ok()
-            .and_then(|bytes| from_json::<Vectors>(&bytes).ok());
-        let mut known = file
-            .filter(|known| known.model == self.model)
-            .unwrap_or_default();
-        known.model.clone_from(&self.model);
+        let sum = |text: &str| format!("{:08x}{:x}", crc32fast::hash(text.as_bytes()), text.len());
+        let sums: Vec<String> = texts.iter().map(|text| sum(text)).collect();
+        let file = fs_err::read(&self.file).unwrap_or_default();
+        let mut known = from_json::<Vectors>(&file).unwrap_or_default();
+        if known.model != self.model {
+            known = Vectors {
+                model: self.model.clone(),
+                ..Vectors::default()
+            };
+        }
         let before = known.vectors.len();
         known.vectors.retain(|sum, _| sums.contains(sum));
-        let keep = |known: &Vectors| {
-            storage::replace(&self.file, &serde_json::to_vec(known)?, Durability::Later)
-                .doing("keeping the vectors of notes")
-        };
-        if known.vectors.len() < before {
-            keep(&known)?;
-        }
-        let missing: Vec<usize> = (0..texts.len())
-            .filter(|n| !known.vectors.contains_key(&sums[*n]))
+        let texts = texts.iter().map(String::as_str);
+        let missing: Vec<&str> = texts
+            .filter(|text| !known.vectors.contains_key(&sum(text)))
             .collect();
         for batch in missing.chunks(BATCH) {
-            let inputs: Vec<&str> = batch.iter().map(|n| texts[*n].as_str()).collect();
-            let rows = batch
+            let vectors = (self.embed)(batch, turn.cancel, turn.budget)?;
+            let vectors = vectors
                 .iter()
-                .zip((self.embed)(&inputs, turn.cancel, turn.budget)?);
-            known.vectors.extend(
-                rows.map(|(n, vector)| (sums[*n].clone(), STANDARD.encode(quantized(&vector)))),
-            );
-            // Stores each batch, so that a later failure loses only its own.
-            keep(&known)?;
+                .map(|vector| STANDARD.encode(quantized(vector)));
+            let sums = batch.iter().map(|text| sum(text));
+            known.vectors.extend(sums.zip(vectors));
         }
-        let vector = |sum| {
-            known
-                .vectors
-                .get(sum)
-                .and_then(|text| STANDARD.decode(text).ok())
-                .unwrap_or_default()
-        };
-        Ok(sums.iter().map(vector).collect())
+        if !missing.is_empty() || known.vectors.len() < before {
+            let json = serde_json::to_vec(&known)?;
+            storage::replace(&self.file, &json, Durability::Later)
+                .doing("keeping the vectors of notes")?;
+        }
+        let vectors = sums.iter().map(|sum| known.vectors.get(sum));
+        let decoded = vectors.map(|text| STANDARD.decode(text?).ok());
+        Ok(decoded.map(Option::unwrap_or_default).collect())
     }
 }
 

@@ -6,14 +6,15 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::files::do_job;
+use super::files::{do_job, read_whole};
 use super::meaning::Meaning;
-use super::{CallContext, Function, Risk, SUBAGENT, ToolOutput, ToolSpec, text};
+use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, text};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::json::from_json;
 use crate::paths::Home;
 use crate::session::search::{Found, search_past};
+use crate::session::versions::MOST_KEPT;
 use crate::text::{LocalTime, clip, fenced, first_lines, foreign_line};
 use crate::worker::Workers;
 use crate::worker::protocol::{FileAction, FileJob};
@@ -58,66 +59,55 @@ pub(crate) fn memory_tool(memory: Memory) -> Function {
 }
 
 fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
-    let [action, asked, content, query] =
-        ["action", "key", "content", "query"].map(|name| text(args, name));
+    let [action, asked, content] = ["action", "key", "content"].map(|name| text(args, name));
     let workers = &memory.workers;
     let Some(notes) = workers.notes() else {
         return Err(Error::failed("there are no notes here"));
     };
+    if action == "search" {
+        return search(memory, text(args, "query"), turn);
+    }
     let now = (memory.local_time)(SystemTime::now());
     let key = match asked.trim() {
         "" => None,
         key => Some(checked_key(key, &now)?),
     };
     let name = key.as_deref().unwrap_or(MEMORY);
-    let path = notes.real.join(format!("{name}.md")).display().to_string();
+    let note = notes.real.join(format!("{name}.md")).display().to_string();
     if matches!(action, "write" | "append") && content.trim().is_empty() {
         return Err(Error::failed("\"content\" is missing: what to write"));
     }
-    let action = match (action, &key) {
-        ("view", None) => FileAction::ListDir { depth: None },
-        ("view", Some(_)) => FileAction::ReadFile {
-            offset: None,
-            limit: None,
-        },
-        ("search", _) => {
-            let query = if query.is_empty() { content } else { query };
-            return search(memory, query, turn);
+    let (path, action) = match (action, &key) {
+        ("view", None) => {
+            let all = FileAction::ListDir { depth: None };
+            (notes.real.display().to_string(), all)
+        }
+        ("view", Some(_)) => {
+            let (offset, limit) = (None, None);
+            (note, FileAction::ReadFile { offset, limit })
         }
         ("append", _) => {
             let mut content = entry(name, content.trim_end(), &now);
-            if ends_within_a_line(workers, &path, turn.cancel) {
+            // Some editors leave the last line without an end.
+            let (before, _) = read_whole(workers, &note, MOST_KEPT, turn.cancel);
+            if before.last().is_some_and(|last| *last != b'\n') {
                 content.insert(0, '\n');
             }
-            FileAction::AppendFile { content }
+            (note, FileAction::AppendFile { content })
         }
         (_, None) => {
             return Err(Error::failed(
                 "write and delete need a key, for example garden; MEMORY is the key of MEMORY.md",
             ));
         }
-        ("write", Some(_)) => FileAction::WriteFile {
-            content: format!("{}\n", content.trim_end()),
-            shown: None,
-        },
-        (_, Some(_)) => FileAction::RemoveFile,
-    };
-    let path = match action {
-        FileAction::ListDir { .. } => notes.real.display().to_string(),
-        _ => path,
+        ("write", Some(_)) => {
+            let (content, shown) = (format!("{}\n", content.trim_end()), None);
+            (note, FileAction::WriteFile { content, shown })
+        }
+        (_, Some(_)) => (note, FileAction::RemoveFile),
     };
     let reply = do_job(workers, FileJob::new(path, action), turn)?;
     Ok(ToolOutput::text(reply.into_text()?))
-}
-
-/// Whether the last line of a note has no end, as some editors leave it.
-fn ends_within_a_line(workers: &Workers, path: &str, cancel: &Cancel) -> bool {
-    let mut last = b'\n';
-    let read = workers.send_file(path, u64::MAX, cancel, &mut |part| {
-        last = part.last().copied().unwrap_or(last);
-        Ok(())
-    });
-    read.is_ok() && last != b'\n'
 }
 
 /// Formats an entry to append: a line, with the time if the note is about today.
@@ -132,25 +122,19 @@ fn entry(key: &str, content: &str, now: &str) -> String {
 fn checked_key(key: &str, now: &str) -> Result<String> {
     let key = key.strip_prefix("memory/").unwrap_or(key);
     let key = key.strip_suffix(".md").unwrap_or(key);
-    let problem = if key.is_empty() {
-        "it is empty"
-    } else if key.contains(['/', '\\']) || key.chars().any(char::is_control) {
-        "it contains a slash or a control character"
-    } else if key.starts_with('.') {
-        "it starts with a dot"
-    } else if key.len() > MAX_KEY {
-        "it is too long"
-    } else {
-        return Ok(match key.to_ascii_lowercase().as_str() {
-            "today" => now.get(..10).unwrap_or(now).to_owned(),
-            "memory" => MEMORY.to_owned(),
-            _ => key.to_owned(),
-        });
-    };
-    let key = foreign_line(key, 300);
-    Err(Error::failed(format!(
-        "invalid key \"{key}\": {problem}; use a plain name, for example garden"
-    )))
+    let is_plain = |c: char| !matches!(c, '/' | '\\') && !c.is_control();
+    let fits = (1..=MAX_KEY).contains(&key.len()) && !key.starts_with('.');
+    if !fits || !key.chars().all(is_plain) {
+        let key = foreign_line(key, 300);
+        return Err(Error::failed(format!(
+            "invalid key \"{key}\": use a plain name, for example garden"
+        )));
+    }
+    Ok(match key.to_ascii_lowercase().as_str() {
+        "today" => now.get(..10).unwrap_or(now).to_owned(),
+        "memory" => MEMORY.to_owned(),
+        _ => key.to_owned(),
+    })
 }
 
 /// Passage of a note: its key, the number of its first line, and its text.
@@ -186,10 +170,8 @@ fn search(memory: &Memory, query: &str, turn: &CallContext) -> Result<ToolOutput
 fn read_passages(workers: &Workers, cancel: &Cancel) -> Result<Vec<Passage>> {
     let reply = workers.call(FileJob::new("", FileAction::Passages), cancel)?;
     let lines = reply.into_text()?;
-    Ok(lines
-        .lines()
-        .filter_map(|line| from_json(line).ok())
-        .collect())
+    let passages = lines.lines().filter_map(|line| from_json(line).ok());
+    Ok(passages.collect())
 }
 
 /// Returns the words of a query in lower case. Words of up to two bytes count only if there are no longer ones.
@@ -221,22 +203,12 @@ fn find_words(passages: &[Passage], words: &[String]) -> String {
     let shown = found.iter().take(MAX_FOUND);
     // Notes may quote others.
     let shown: String = shown.map(|(_, passage)| show_passage(passage)).collect();
-    let mut out = fenced(&shown);
-    let more = found.len().saturating_sub(MAX_FOUND);
-    if more > 0 {
-        out.push_str(&format!(
-            "\n[{more} more passages match: use rarer words]\n"
-        ));
-    }
-    out
+    fenced(&shown)
 }
 
 /// Returns matches in earlier conversations, fenced because others may have written them. Empty without matches.
 fn past_conversations(home: &Home, query: &str, turn: &CallContext) -> Result<String> {
     let words: Vec<String> = query.split_whitespace().map(str::to_owned).collect();
-    if turn.origin.channel == SUBAGENT {
-        return Ok(String::new());
-    }
     let (found, unread) = search_past(home, &words, turn.origin)?;
     if found.is_empty() && unread.is_empty() {
         return Ok(String::new());

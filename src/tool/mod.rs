@@ -2,7 +2,7 @@
 //! [`CallContext`]; [`crate::agent::Agent::call`] tests it. The tools of `bantam` are in [`crate::tools`].
 
 // The registry finds the tool of a call and checks its arguments (`registry`, `names`, `fit`, `schema`). The call formats
-// itself and runs (`call`). Long results are paged (`pages`). Each other file is a family
+// itself and runs (`call`). Long results are cut (`limit`). Each other file is a family
 // of tools.
 
 mod call;
@@ -13,12 +13,12 @@ pub(crate) mod exec;
 pub(crate) mod files;
 mod fit;
 mod function;
+mod limit;
 pub(crate) mod mcp;
 pub(crate) mod meaning;
 pub(crate) mod memory;
 pub(crate) mod message;
 pub(crate) mod names;
-pub(crate) mod pages;
 mod registry;
 mod repair;
 pub(crate) mod schema;
@@ -45,7 +45,6 @@ pub use call::PendingCall;
 pub(crate) use call::{Call, without_keys};
 pub(crate) use change::Change;
 pub use function::Function;
-use pages::Pages;
 pub use registry::Registry;
 
 /// Possible effects of a tool. They decide whether the user is asked ([`crate::agent::Builder::confirm`]), and which calls run
@@ -185,8 +184,6 @@ pub struct CallContext<'a> {
     pub(crate) said: &'a str,
     /// Budget for a tool's own model requests, and the versions of files before the turn.
     pub(crate) budget: &'a Budget,
-    /// Long results of this turn.
-    pub(crate) pages: &'a Pages,
     /// Shows an event to the user.
     pub events: &'a (dyn Fn(Event) + Sync),
     /// Runs a subagent and waits for it, so that tools need no access to the agent. Errors are worded for the model.
@@ -224,4 +221,11 @@ fn text<'a>(args: &'a Value, name: &str) -> &'a str {
 /// Converts the arguments to a tool's type.
 fn arguments<T: DeserializeOwned>(args: &Value) -> Result<T> {
     T::deserialize(args).map_err(|e| Error::failed(format!("invalid arguments: {e}")))
+}
+
+/// Formats an argument for people.
+fn plain(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }

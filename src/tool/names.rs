@@ -1,8 +1,6 @@
 //! Names of tools and arguments that models know from other programs.
 
-use serde_json::{Map, Value};
-
-use super::Owner;
+use serde_json::Value;
 
 /// Tools, and their names in other programs. docs/coming-from.md has the same table.
 const TOOLS: &str = "\
@@ -22,35 +20,15 @@ message: send_message notify send_file
 cron: schedule schedule_task reminder
 skill: use_skill load_skill";
 
-/// Arguments of built-in tools, and their names in other programs.
+/// Arguments, and their names in other programs.
 const ARGUMENTS: &str = "\
-path: file_path absolute_path target_file file filename dir directory dir_path folder
-working_dir: cwd workdir working_directory dir directory path
-command: cmd script
-content: text contents file_text file_content body data note message
-old_text: old_string old_str old search find
-new_text: new_string new_str new replace replacement
-pattern: query regex regexp search
-glob: include file_pattern include_pattern
-max: max_results max_matches limit head_limit
-offset: start_line
-limit: max_lines num_lines
-timeout: timeout_seconds
-query: q search_query
-count: num_results max_results limit
-url: uri link
-max_chars: max_length
-key: name title file filename path
-task: prompt instructions goal
-skill: skill_name
-background: run_in_background is_background
-message: prompt task text content
-every_seconds: interval
-cron_expr: cron schedule expression
-file: path file_path attachment
-at: time run_at
-job_id: id
-chat_id: chat to";
+path: file_path file filename
+working_dir: cwd workdir
+command: cmd
+content: text contents file_text
+old_text: old_string old_str
+new_text: new_string new_str
+key: name";
 
 /// Arguments that comment on a call without effect.
 const COMMENTS: [&str; 4] = ["description", "explanation", "reason", "justification"];
@@ -61,16 +39,6 @@ fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, Vec<&'static
     rows.map(|(name, others)| (name, others.split(' ').collect()))
 }
 
-/// Removes text that models write around a tool's name: chat templates, parentheses, a number.
-pub(crate) fn bare_name(name: &str) -> &str {
-    let name = name.split("<|").next().unwrap_or_default();
-    let name = name.trim().trim_end_matches("()");
-    match name.rsplit_once(':') {
-        Some((name, number)) if number.parse::<u32>().is_ok() => name,
-        _ => name,
-    }
-}
-
 /// Returns the tool for a name from another program.
 pub(crate) fn known_elsewhere(name: &str) -> Option<&'static str> {
     let is_known = |others: &[&str]| others.iter().any(|other| other.eq_ignore_ascii_case(name));
@@ -78,46 +46,16 @@ pub(crate) fn known_elsewhere(name: &str) -> Option<&'static str> {
     row.map(|(tool, _)| tool)
 }
 
-/// Gives arguments their names in the schema, and leaves out comments. The schema refuses the others.
-pub(super) fn translate(
-    given: Map<String, Value>,
-    schema: &Value,
-    owner: Owner,
-) -> Map<String, Value> {
-    let properties = schema["properties"].as_object();
-    let own = || properties.into_iter().flat_map(Map::keys);
-    let is_own = |name: &str| own().any(|own| has_same_letters(own, name));
-    let (mut named, others): (Map<_, _>, Map<_, _>) =
-        given.into_iter().partition(|(name, _)| is_own(name));
-    for (name, value) in others {
-        let meant = rows(ARGUMENTS).find(|(known, others)| {
-            owner == Owner::BuiltIn
-                && others.iter().any(|other| has_same_letters(other, &name))
-                && own().any(|own| own == known)
-                && !named.contains_key(*known)
-        });
-        match meant {
-            Some((known, _)) => drop(named.insert(known.to_owned(), value)),
-            None if value.is_null() || COMMENTS.contains(&name.as_str()) => {}
-            None => drop(named.insert(name, value)),
-        }
-    }
-    if owner == Owner::BuiltIn {
-        join_words(&mut named);
-    }
-    named
+/// Whether a key of a call means this argument.
+pub(super) fn is_argument(key: &str, name: &str) -> bool {
+    let others = rows(ARGUMENTS).filter(|(known, _)| *known == name);
+    let mut names = others.flat_map(|(_, others)| others).chain([name]);
+    names.any(|name| has_same_letters(key, name))
 }
 
-/// Joins a list of words to a command.
-fn join_words(args: &mut Map<String, Value>) {
-    let Some(Value::Array(list)) = args.get("command") else {
-        return;
-    };
-    let words: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
-    if let Some(words) = words {
-        let command = shell_words::join(words);
-        args.insert("command".to_owned(), command.into());
-    }
+/// Whether an argument comments on its call without effect.
+pub(super) fn is_comment(name: &str, value: &Value) -> bool {
+    value.is_null() || COMMENTS.contains(&name)
 }
 
 /// Whether two names differ only in style: `filePath`, `file-path` and `file_path`.
@@ -131,8 +69,6 @@ pub(super) fn has_same_letters(a: &str, b: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -146,38 +82,15 @@ mod tests {
     }
 
     #[test]
-    fn arguments_get_their_names() {
-        let schema = json!({"properties": {
-            "path": {}, "content": {}, "max": {}, "limit": {}
-        }});
-        let read = |given: &Value, schema: &Value, owner| {
-            let given = given.as_object().cloned().unwrap();
-            Value::Object(translate(given, schema, owner))
-        };
-        for (given, args) in [
-            (
-                json!({"file_path": "a", "fileText": "x"}),
-                json!({"path": "a", "content": "x"}),
-            ),
-            (json!({"path": "a", "reason": "why"}), json!({"path": "a"})),
-            (
-                json!({"directory": "a", "limit": 1}),
-                json!({"path": "a", "limit": 1}),
-            ),
+    fn names_differ_in_style_or_by_program() {
+        for (key, name) in [
+            ("filePath", "path"),
+            ("Old-String", "old_text"),
+            ("oldText", "old_text"),
         ] {
-            assert_eq!(read(&given, &schema, Owner::BuiltIn), args, "{given}");
+            assert!(is_argument(key, name), "{key}");
         }
-        for given in [
-            json!({"path": "a", "append": true}),
-            json!({"path": "a", "filename": "b"}),
-        ] {
-            assert_eq!(read(&given, &schema, Owner::BuiltIn), given);
-        }
+        assert!(!is_argument("append", "path") && !is_argument("path", "content"));
         assert!(!has_same_letters("город", "улица"));
-        let exec = json!({"properties": {"command": {}}});
-        let words = json!({"cmd": ["ls", "a b"]});
-        let args = read(&words, &exec, Owner::BuiltIn);
-        assert_eq!(args, json!({"command": "ls 'a b'"}));
-        assert_eq!(read(&words, &exec, Owner::Program), words);
     }
 }

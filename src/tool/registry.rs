@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::call::{Call, Checked};
 use super::fit::fit_arguments;
-use super::pages::{READ_MORE, read_more_tool};
 use super::{Function, Owner, PASSES_WORDS_ON, Risk, ToolSpec, names, repair};
 use crate::error::{Error, Result};
 use crate::json::parse_json;
@@ -43,8 +42,10 @@ impl Registry {
         if valid_name(name) != name {
             return Err(Error::usage(format!("invalid tool name \"{name}\"")));
         }
-        if tool.owner == Owner::Program {
-            check_schema(name, &tool.spec.schema)?;
+        if tool.owner == Owner::Program && !is_of_an_object(&tool.spec.schema) {
+            return Err(Error::usage(format!(
+                "the schema of {name} is not a JSON object of the type \"object\""
+            )));
         }
         self.insert(Arc::new(tool))
     }
@@ -54,10 +55,8 @@ impl Registry {
     /// # Errors
     /// Returns [`crate::ErrorKind::Usage`] if a name is taken.
     pub fn merge(&mut self, other: Self) -> Result<()> {
-        other
-            .tools
-            .into_values()
-            .try_for_each(|tool| self.insert(tool))
+        let mut tools = other.tools.into_values();
+        tools.try_for_each(|tool| self.insert(tool))
     }
 
     fn insert(&mut self, tool: Arc<Function>) -> Result<()> {
@@ -68,7 +67,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the tools with these names, and `read_more`.
+    /// Returns the tools with these names.
     ///
     /// # Errors
     /// Returns [`crate::ErrorKind::Usage`] for an unknown name.
@@ -79,8 +78,7 @@ impl Registry {
             let near = names::known_elsewhere(name).or_else(|| nearest(name, known));
             return Err(not_found_near("tool", name, near, "bantam tools"));
         }
-        let stays = |name: &str| names.contains(&name) || !names.is_empty() && name == READ_MORE;
-        Ok(self.choose(stays))
+        Ok(self.choose(|name| names.contains(&name)))
     }
 
     /// Returns all tools except those with these names.
@@ -94,15 +92,9 @@ impl Registry {
         fewer
     }
 
-    /// Prepares the tools of an agent: adds `read_more`, and redacts their results.
-    pub(crate) fn for_agent(mut self, redactor: Redactor) -> Self {
-        // A client's calls have no results here.
-        if (self.tools.values()).any(|tool| tool.owner != Owner::Client) {
-            self.tools
-                .insert(READ_MORE.to_owned(), Arc::new(read_more_tool()));
-        }
-        self.redactor = redactor;
-        self
+    /// Prepares the tools of an agent, whose results are redacted.
+    pub(crate) fn for_agent(self, redactor: Redactor) -> Self {
+        Self { redactor, ..self }
     }
 
     /// Returns the descriptions of the tools, sorted by name.
@@ -120,25 +112,19 @@ impl Registry {
             .map(|tool| (&tool.spec, sent_schema(tool)))
     }
 
-    /// Resolves a tool's name in another case or with a namespace (`functions.exec`). If that matches no tool, or several,
-    /// returns the name in a form that providers accept.
+    /// Resolves a tool's name in another style, or with text around it: a namespace (`functions.exec`), parentheses, a number, a
+    /// chat template. If that matches no tool, returns the name in a form that providers accept.
     pub(crate) fn resolve(&self, name: &str) -> String {
         if self.tools.contains_key(name) {
             return name.to_owned();
         }
-        let name = names::bare_name(name);
-        let last = name.rsplit(['.', ':', '/']).next().unwrap_or_default();
+        let around = ['.', ':', '/', '(', '<', ' '];
+        let mut parts = [name].into_iter().chain(name.rsplit(around));
         let one = |wanted: &str| {
-            let known = self.tools.keys();
-            let mut fits = known.filter(|known| names::has_same_letters(known, wanted));
-            match (fits.next(), fits.next()) {
-                (Some(only), None) => Some(only.clone()),
-                _ => None,
-            }
+            let mut known = self.tools.keys();
+            known.find(|known| names::has_same_letters(known, wanted))
         };
-        one(name)
-            .or_else(|| one(last))
-            .unwrap_or_else(|| valid_name(name))
+        (parts.find_map(one).cloned()).unwrap_or_else(|| valid_name(name))
     }
 
     fn unknown(&self, name: &str) -> String {
@@ -185,14 +171,6 @@ impl Registry {
                 "the arguments are not valid JSON ({e}); send the call again. They were: {json}"
             )))
         })?;
-        let args = match args {
-            Value::Object(given)
-                if !owner.checks_arguments() && !schema["properties"].is_null() =>
-            {
-                names::translate(given, &schema, owner).into()
-            }
-            args => args,
-        };
         let args = fit_arguments(schema, args, owner).map_err(|what| {
             let what = cut(&what);
             if owner.checks_arguments() {
@@ -214,7 +192,7 @@ impl Registry {
         Ok(Checked {
             tool,
             args,
-            shown: OnceLock::new(),
+            shown: None,
         })
     }
 }
@@ -229,16 +207,9 @@ fn sent_schema(tool: &Function) -> Cow<'static, str> {
     repair::repair(schema).to_string().into()
 }
 
-/// Refuses a schema that does not describe an object.
-fn check_schema(tool: &str, schema: &str) -> Result<()> {
-    let schema = parse_json(schema.as_bytes()).unwrap_or_default();
-    let kind = &schema["type"];
-    if schema.is_object() && (kind.is_null() || kind == "object") {
-        return Ok(());
-    }
-    Err(Error::usage(format!(
-        "the schema of {tool} is not a JSON object of the type \"object\""
-    )))
+fn is_of_an_object(schema: &str) -> bool {
+    let schema: Value = parse_json(schema.as_bytes()).unwrap_or_default();
+    schema.is_object() && (schema["type"].is_null() || schema["type"] == "object")
 }
 
 /// Whether a call would write a redaction mark that was not there before.

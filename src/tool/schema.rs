@@ -27,8 +27,6 @@ pub(super) fn is_one_of(list: &str, keyword: &str) -> bool {
 /// A schema, and what it describes.
 pub(crate) struct Schema {
     pub(super) root: Value,
-    /// Names of the checked value and of its fields in errors.
-    pub(super) names: [&'static str; 2],
     /// Keywords that are not checked.
     pub(super) unchecked: &'static str,
 }
@@ -45,7 +43,6 @@ impl Schema {
         refuse_unknown(&schema, &schema)?;
         Ok(Self {
             root: schema,
-            names: ["the answer", "field"],
             unchecked: "",
         })
     }
@@ -57,7 +54,7 @@ impl Schema {
     /// Checks a value.
     ///
     /// # Errors
-    /// Returns the first error, with its path, such as `"items[2].n" must be an integer, not "2"`.
+    /// Returns the first error, with its path, such as `"items[2].n" must be of the type integer, not "2"`.
     pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
         let whole = Place {
             schema: self,
@@ -202,12 +199,8 @@ impl Place<'_> {
         if missing.is_empty() {
             return Ok(());
         }
-        let missing = missing.into_iter().map(|name| {
-            let fields = rules.get("properties");
-            let kind = fields.and_then(|fields| fields.get(name)?.get("type"));
-            let kind = described(kind.unwrap_or(&Value::Null));
-            format!("\"{}\" is missing: {kind}", self.field(name).path)
-        });
+        let missing = missing.into_iter();
+        let missing = missing.map(|name| format!("\"{}\" is missing", self.field(name).path));
         Err(missing.collect::<Vec<_>>().join("; "))
     }
 
@@ -230,10 +223,8 @@ impl Place<'_> {
             }
             let known = declared.into_iter().flat_map(Map::keys).cloned();
             let known = known.collect::<Vec<_>>().join(", ");
-            return Err(format!(
-                "unknown {} \"{}\": known here are {known}",
-                self.schema.names[1], field.path
-            ));
+            let path = field.path;
+            return Err(format!("unknown field \"{path}\": known here are {known}"));
         }
         Ok(())
     }
@@ -255,7 +246,7 @@ impl Place<'_> {
 
     fn wrong(&self, expected: &str, value: &Value) -> String {
         match self.path.as_str() {
-            "" => format!("{} must be {expected}, not {value}", self.schema.names[0]),
+            "" => format!("it must be {expected}, not {value}"),
             path => format!("\"{path}\" must be {expected}, not {value}"),
         }
     }
@@ -271,7 +262,7 @@ fn expected(keyword: &str, rule: &Value, value: &Value) -> Option<String> {
     let size = rule.as_u64();
     let expected = match keyword {
         "type" if is_type(rule) && !words(rule).iter().any(|kind| has_type(value, kind)) => {
-            described(rule)
+            format!("of the type {}", words(rule).join(" or "))
         }
         "enum" if !rule.as_array()?.contains(value) => {
             let choices: Vec<String> = rule.as_array()?.iter().map(Value::to_string).collect();
@@ -328,21 +319,6 @@ pub(super) fn words(rule: &Value) -> Vec<&str> {
         Value::Array(words) => words.iter().filter_map(Value::as_str).collect(),
         word => word.as_str().into_iter().collect(),
     }
-}
-
-/// Describes the values of a `type`.
-fn described(kinds: &Value) -> String {
-    let describe = |kind: &str| match kind {
-        "array" => "a list".to_owned(),
-        "null" => "null".to_owned(),
-        "integer" | "object" => format!("an {kind}"),
-        kind => format!("a {kind}"),
-    };
-    let types: Vec<String> = words(kinds).into_iter().map(describe).collect();
-    if types.is_empty() {
-        return "a value".to_owned();
-    }
-    types.join(" or ")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{Function, Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
-use crate::skills::{Skill, Skills};
+use crate::skills::Skills;
 use crate::text::foreign_line;
 
 pub(crate) const READ_SKILL: &str = "skill";
@@ -15,8 +15,7 @@ pub(crate) fn skill_tool(skills: Skills) -> Function {
         r#"{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}"#,
     );
     Function::built_in(spec, &["name"], move |args, _| {
-        let skill = find_skill(&skills, text(args, "name"))?;
-        Ok(ToolOutput::text(skill.prompt_text()))
+        read(&skills, text(args, "name")).map(ToolOutput::text)
     })
 }
 
@@ -31,24 +30,20 @@ pub(crate) fn listing_skill_tool(skills: Skills) -> Function {
     tool
 }
 
-/// Finds a skill that models may use, by name.
-pub(super) fn find_skill(skills: &Skills, name: &str) -> Result<Skill> {
+/// Returns the text of a skill that models may use.
+fn read(skills: &Skills, name: &str) -> Result<String> {
     let found = skills.all();
     let Some(skill) = found.named(name).filter(|skill| !skill.hidden) else {
         let offered = found.skills.iter().filter(|skill| skill.is_offered());
         let names: Vec<&str> = offered.map(|skill| skill.name.as_str()).collect();
-        return Err(Error::failed(format!(
-            "there is no skill called \"{}\"; the skills are: {}",
-            foreign_line(name, 300),
-            names.join(", ")
-        )));
+        let (name, names) = (foreign_line(name, 300), names.join(", "));
+        let what = format!("there is no skill called \"{name}\"; the skills are: {names}");
+        return Err(Error::failed(what));
     };
     if !skill.missing.is_empty() {
-        return Err(Error::failed(format!(
-            "the skill {} requires {}",
-            skill.name,
-            skill.missing.join(", ")
-        )));
+        let missing = skill.missing.join(", ");
+        let what = format!("the skill {} requires {missing}", skill.name);
+        return Err(Error::failed(what));
     }
-    Ok(skill.clone())
+    Ok(skill.prompt_text())
 }

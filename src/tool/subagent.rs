@@ -2,10 +2,8 @@
 
 use serde_json::Value;
 
-use super::skill::find_skill;
 use super::{CallContext, Function, Risk, Task, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
-use crate::skills::Skills;
 use crate::text::to_single_line;
 
 /// Maximum length of a task's label, in characters.
@@ -18,36 +16,24 @@ const SPEC: ToolSpec = ToolSpec::built_in(
      reply run in parallel.",
     concat!(
         r#"{"type":"object","properties":{"task":{"type":"string"},"#,
-        r#""skill":{"type":"string"},"#,
         r#""background":{"type":"boolean","description":"Do not wait; the report is a message"}},"required":["task"]}"#
     ),
 );
-const SHOWN: &[&str] = &["task", "skill"];
 
-/// Makes `subagent`. A program without a home has no skills.
-pub(crate) fn subagent_tool(skills: Option<Skills>) -> Function {
+pub(crate) fn subagent_tool() -> Function {
     Function {
         always_parallel: true,
-        ..Function::built_in(SPEC, SHOWN, move |args, turn| {
-            give_task(args, turn, skills.as_ref())
-        })
+        ..Function::built_in(SPEC, &["task"], give_task)
     }
 }
 
-fn give_task(args: &Value, turn: &CallContext, skills: Option<&Skills>) -> Result<ToolOutput> {
+fn give_task(args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let task = text(args, "task").trim();
     if task.is_empty() {
         return Err(Error::failed("task is empty"));
     }
     let label = to_single_line(task, MAX_LABEL);
-    let text = match text(args, "skill") {
-        "" => task.to_owned(),
-        name => {
-            let skills = skills.ok_or_else(|| Error::failed("there are no skills here"))?;
-            let skill = find_skill(skills, name)?;
-            format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text())
-        }
-    };
+    let text = task.to_owned();
     if args["background"] != true {
         return (turn.run_task)(&Task { label, text });
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, text};
+use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::config::Loaded;
 use crate::config::keys;
 use crate::config::proxy::http_settings;
@@ -13,10 +13,10 @@ use crate::error::Result;
 use crate::http::{self, Client};
 use crate::ssrf::AddressGuard;
 use crate::text::{fenced, foreign, foreign_line, whole_words};
-use crate::web::{Content, Page, Search, Web};
+use crate::web::{Content, Page, Search, Told, Web};
 use crate::worker::Workers;
 
-/// Maximum number of search results per call.
+/// Maximum number of search results.
 const MAX_RESULTS: u64 = 20;
 
 pub(crate) fn web_fetch_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Function {
@@ -51,83 +51,64 @@ fn fetch(
             ..http_settings(url, "", &loaded.env)
         })
     };
-    let max = args["max_chars"]
-        .as_u64()
-        .and_then(|max| max.try_into().ok());
-    let max_chars = max.unwrap_or(settings.max_chars).min(settings.max_chars);
+    let max_chars = arguments(&args["max_chars"]).unwrap_or(usize::MAX);
+    let max_chars = max_chars.min(settings.max_chars);
     let web = Web {
         connect: &connect,
         read: &|job, pieces, cancel| workers.read(job, pieces, cancel),
         timeout: Duration::from_secs(settings.timeout),
         cancel: turn.cancel,
     };
-    let mut page = web.fetch(text(args, "url"), max_chars)?;
-    if let Content::Pdf(bytes) = &mut page.content {
-        let bytes = std::mem::take(bytes);
-        let pages = text(args, "pages");
-        let text = workers.read_pdf(bytes, pages, max_chars, turn.cancel)?;
-        page.content = Content::Text(text);
-    }
-    Ok(describe(page))
+    let page = web.fetch(text(args, "url"), max_chars)?;
+    describe(page, |pdf| {
+        workers.read_pdf(pdf, text(args, "pages"), max_chars, turn.cancel)
+    })
 }
 
 /// Describes a page to the model.
-fn describe(page: Page) -> ToolOutput {
+fn describe(page: Page, read_pdf: impl FnOnce(Vec<u8>) -> Result<String>) -> Result<ToolOutput> {
     let mut output = ToolOutput {
         failed: !(200..300).contains(&page.status),
         ..ToolOutput::default()
     };
-    let head = format!("[status {} from {}]", page.status, page.asked);
+    let Told {
+        mut other,
+        title,
+        is_cut,
+    } = page.told;
+    let content = match page.content {
+        Content::Text(content) => content,
+        Content::Pdf(pdf) => read_pdf(pdf)?,
+        Content::Image(image) => {
+            output.images.push(image);
+            "an image".clone_into(&mut other);
+            String::new()
+        }
+    };
     let mut theirs = String::new();
     if page.address != page.asked {
         theirs.push_str(&format!("[redirected to {}]\n", page.address));
     }
-    if !page.told.unknown_encoding.is_empty() {
-        let name = foreign_line(&page.told.unknown_encoding, 40);
-        theirs.push_str(&format!(
-            "[its character encoding {name} is unknown: read as UTF-8]\n"
-        ));
+    if !title.is_empty() && !content.starts_with(&format!("# {title}\n")) {
+        theirs.push_str(&format!("# {title}\n\n"));
     }
-    output.text = match page.content {
-        Content::Text(_) if !page.told.other.is_empty() => {
-            foreign(&format!("{head} {}", page.told.other), &theirs)
-        }
-        Content::Text(content) => {
-            if !page.told.title.is_empty()
-                && !content.starts_with(&format!("# {}\n", page.told.title))
-            {
-                theirs.push_str(&format!("# {}\n\n", page.told.title));
-            }
-            theirs.push_str(&content);
-            let cut = if page.told.is_cut {
-                format!("\n[cut after {} characters]", content.chars().count())
-            } else {
-                String::new()
-            };
-            foreign(&head, &theirs) + &cut
-        }
-        // The PDF has been converted to text.
-        Content::Pdf(_) => foreign(&head, &theirs),
-        Content::Image(image) => {
-            output.images.push(image);
-            foreign(&format!("{head} an image"), &theirs)
-        }
-    };
-    output
+    theirs.push_str(&content);
+    let head = format!("[status {} from {}] {other}", page.status, page.asked);
+    output.text = foreign(head.trim_end(), &theirs);
+    if is_cut {
+        let count = content.chars().count();
+        (output.text).push_str(&format!("\n[cut after {count} characters]"));
+    }
+    Ok(output)
 }
 
 pub(crate) fn web_search_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Function {
-    let mut spec = ToolSpec::built_in(
+    let spec = ToolSpec::built_in(
         "web_search",
         Risk::Safe,
         "Search the web. Read a page with web_fetch.",
-        concat!(
-            r#"{"type":"object","properties":{"query":{"type":"string"},"#,
-            r#""count":{"type":"integer","minimum":1,"description":"Default COUNT"}},"required":["query"]}"#
-        ),
+        r#"{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}"#,
     );
-    let count = loaded.config.tools.web.search.max_results.to_string();
-    spec.schema = spec.schema.replace("COUNT", &count).into();
     let (loaded, workers) = (loaded.clone(), workers.clone());
     Function::built_in(spec, &["query"], move |args, turn| {
         search(&loaded, &workers, args, turn)
@@ -141,7 +122,6 @@ fn search(
     turn: &CallContext,
 ) -> Result<ToolOutput> {
     let settings = &loaded.config.tools.web.search;
-    let count = args["count"].as_u64().unwrap_or(settings.max_results);
     let engines = Search {
         web: Web {
             connect: &|url| Client::new(http_settings(url, "", &loaded.env)),
@@ -154,23 +134,19 @@ fn search(
         env: &loaded.env,
         base_url: &settings.base_url,
     };
-    let count = usize::try_from(count.min(MAX_RESULTS)).unwrap_or(1);
+    let count = usize::try_from(settings.max_results.min(MAX_RESULTS)).unwrap_or(1);
     let hits = engines.search(text(args, "query"), count)?;
     if hits.is_empty() {
         return Ok(ToolOutput::text("no results"));
     }
     let lines = hits.iter().zip(1..).map(|(hit, n)| {
-        let snippet = foreign_line(&hit.snippet, 400);
-        let snippet = if snippet.is_empty() {
-            snippet
-        } else {
-            format!("\n   {snippet}")
-        };
-        format!(
-            "{n}. {}\n   {}{snippet}",
+        let (title, snippet) = (
             foreign_line(&hit.title, 200),
-            whole_words(&hit.address, 2_000)
-        )
+            foreign_line(&hit.snippet, 400),
+        );
+        let address = whole_words(&hit.address, 2_000);
+        let hit = format!("{n}. {title}\n   {address}\n   {snippet}");
+        hit.trim_end().to_owned()
     });
     Ok(ToolOutput::text(fenced(
         &lines.collect::<Vec<_>>().join("\n"),

@@ -9,30 +9,19 @@ pub(super) fn is_utf_16(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff")
 }
 
-/// Decodes a page by its byte order mark, else by its `content-type`, else by its declaration, else as UTF-8 if it is valid and
-/// as Windows-1252 if it is not.
-///
-/// # Errors
-/// Name of an unknown encoding, and the page decoded as UTF-8.
-pub(super) fn decode(
-    bytes: &[u8],
-    content_type: &str,
-    is_html: bool,
-) -> Result<String, (String, String)> {
+/// Decodes a page by its byte order mark, else by its `content-type`, else by its declaration, else, or if that is unknown, as
+/// UTF-8 if it is valid and as Windows-1252 if it is not.
+pub(super) fn decode(bytes: &[u8], content_type: &str, is_html: bool) -> String {
     if let Some((encoding, mark)) = Encoding::for_bom(bytes) {
-        return Ok(decode_as(encoding, &bytes[mark..]));
+        return decode_as(encoding, &bytes[mark..]);
     }
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(PRESCAN)]);
     let page = if is_html { &*start } else { "" };
-    let Some(name) = named(content_type).or_else(|| named(page)) else {
-        let is_utf_8 = std::str::from_utf8(bytes).is_ok();
-        let encoding = if is_utf_8 { UTF_8 } else { WINDOWS_1252 };
-        return Ok(decode_as(encoding, bytes));
-    };
-    match Encoding::for_label_no_replacement(name.as_bytes()) {
-        Some(encoding) => Ok(decode_as(encoding, bytes)),
-        None => Err((name, decode_as(UTF_8, bytes))),
-    }
+    let name = named(content_type).or_else(|| named(page));
+    let encoding = name.and_then(|name| Encoding::for_label_no_replacement(name.as_bytes()));
+    let is_utf_8 = std::str::from_utf8(bytes).is_ok();
+    let guess = if is_utf_8 { UTF_8 } else { WINDOWS_1252 };
+    decode_as(encoding.unwrap_or(guess), bytes)
 }
 
 pub(super) fn decode_as(encoding: &'static Encoding, bytes: &[u8]) -> String {

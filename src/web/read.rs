@@ -27,8 +27,6 @@ pub(crate) struct Told {
     pub other: String,
     /// Whether the page was longer than its text here.
     pub is_cut: bool,
-    /// Name of an unknown character encoding; empty if known.
-    pub unknown_encoding: String,
 }
 
 /// Parses bytes according to a job.
@@ -96,10 +94,7 @@ fn read_page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) 
         return (told, String::new());
     }
     let bytes = &bytes[..bytes.len().min(MAX_UNPACKED)];
-    let mut text = charset::decode(bytes, &header, is_html).unwrap_or_else(|(name, text)| {
-        whole_words(&name, 40).clone_into(&mut told.unknown_encoding);
-        text
-    });
+    let mut text = charset::decode(bytes, &header, is_html);
     if is_html {
         let read = page::convert(&text, address);
         whole_words(&read.title, MAX_TITLE).clone_into(&mut told.title);

@@ -131,7 +131,7 @@ fn addresses_are_made_fit_or_refused() {
 
 #[test]
 fn encodings_are_found_and_read() {
-    let decode = |bytes: &[u8], header: &str| charset::decode(bytes, header, true).unwrap();
+    let decode = |bytes: &[u8], header: &str| charset::decode(bytes, header, true);
     assert_eq!(decode("grüße".as_bytes(), ""), "grüße");
     assert_eq!(decode(b"gr\xfc\xdfe \x80", ""), "grüße €");
     assert_eq!(

@@ -427,7 +427,7 @@ fn model_makes_a_check_where_commands_run_unasked() {
         cron(&home, ["run", &id]).answers("").says("tools.confirm");
         home.agent(["-m", "look each hour"]);
         let refused = model.request(1).last("tool").clone();
-        assert!(refused.contains("unknown argument \"if\""), "{refused}");
+        assert!(refused.contains("unknown field \"if\""), "{refused}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::fixtures::calls;
-use crate::harness::{CANARY, Home, has_all, has_fields, has_none};
+use crate::harness::{CANARY, Home, has_all, has_fields};
 use crate::model::{Call, Model, Reply, Request, call, written_call};
 use crate::stored::assert_single_result_per_call;
 
@@ -99,67 +99,61 @@ fn invalid_json_arguments_are_quoted_not_run() {
     );
 }
 
-/// Returns `text` without the page notice.
-fn page(text: &str) -> &str {
-    text.rsplit_once("[page ")
-        .expect("a page says which it is")
-        .0
-}
-
 /// A command's error is at the end of its output, and its subject at the start.
 #[test]
-fn long_result_is_paged_with_both_ends() {
+fn a_long_output_keeps_both_ends() {
     let command = "i=0; while [ $i -lt 10000 ]; do echo \"line $i\"; i=$((i+1)); done; echo ERROR: why; exit 3";
-    let model = Model::answering(move |request, n| match n {
-        0 => Reply::call("exec", &json!({ "command": command })),
-        1..=3 => {
-            // Continues as a model would, by the last page's notice.
-            let last = request.last("tool");
-            let (_, next) = last
-                .rsplit_once("read_more ")
-                .expect("it says how to go on");
-            Reply::calls([written_call(
-                &format!("more_{n}"),
-                "read_more",
-                next.trim_end_matches(']'),
-            )])
-        }
-        _ => Reply::text("Read."),
-    });
-    let home = unsandboxed(&model);
-    home.agent(["-m", "read it all"]).answers("Read.\n");
-    let pages = model.request(4).texts("tool");
-    has_all(
-        &pages[0],
-        ["[page 1 of 4 of r3, 98914 bytes in all; for the next: read_more "],
-    );
+    let exec = Reply::call("exec", &json!({ "command": command }));
+    let model = Model::scripted([exec, Reply::text("Read.")]);
+    unsandboxed(&model)
+        .agent(["-m", "read it"])
+        .answers("Read.\n");
+    let result = model.request(1).last("tool");
+    assert!(result.starts_with("line 0\nline 1\n"), "{result}");
     assert!(
-        pages[3].ends_with("[page 4 of 4 of r3, the last]"),
-        "{}",
-        pages[3]
+        result.ends_with("line 9999\nERROR: why\n[exit code 3]"),
+        "{result}"
     );
-    assert!(pages.iter().all(|text| text.len() <= 30_000));
-    let (head, tail) = page(&pages[0])
-        .split_once("[pages 2 to 4 are from here]\n")
-        .unwrap();
-    assert!(
-        tail.ends_with("line 9999\nERROR: why\n[exit code 3]\n"),
-        "{tail}"
-    );
-    let middle: String = pages[1..].iter().map(|text| page(text)).collect();
-    let expected = (0..10_000).fold(String::new(), |mut text, n| {
-        writeln!(text, "line {n}").unwrap();
-        text
-    });
-    assert_eq!(
-        [head, &middle, tail].concat(),
-        expected + "ERROR: why\n[exit code 3]\n"
-    );
+    has_all(&result, ["[68914 characters are left out here"]);
+    assert!(result.len() < 31_000);
 }
 
 #[test]
-fn a_secret_that_two_pages_share_is_redacted() {
-    // Output before the configuration, so that the first page would end within the key.
+fn a_long_file_is_read_in_parts() {
+    let text = (0..4_000).fold(String::new(), |mut text, n| {
+        writeln!(text, "{n} {}", "é".repeat(n % 50)).unwrap();
+        text
+    });
+    let model = Model::answering(|request, n| {
+        let offset = match n {
+            0 => Some("1".to_owned()),
+            // Continues as a model would, by the notice.
+            _ => (request.last("tool").rsplit_once("with offset "))
+                .map(|(_, next)| next.trim_end_matches("]\n").to_owned()),
+        };
+        let read = |offset| {
+            Reply::call(
+                "read_file",
+                &json!({ "path": "long.txt", "offset": offset }),
+            )
+        };
+        offset.map_or(Reply::text("Read."), read)
+    });
+    let home = Home::with(&model.config());
+    home.write("workspace/long.txt", &text);
+    home.agent(["-m", "read it"]).answers("Read.\n");
+    let parts = model.requests().pop().unwrap().texts("tool");
+    assert!(parts.len() > 3 && parts.iter().all(|part| part.len() < 50_000));
+    let lines = |part: &String| {
+        let own = part.lines().filter(|line| !line.starts_with('['));
+        own.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    assert_eq!(parts.iter().map(lines).collect::<String>(), text);
+}
+
+#[test]
+fn a_secret_over_the_cut_of_a_result_is_redacted() {
+    // Output before the configuration, so that what is shown of it would end within the key.
     let before = Arc::new(AtomicUsize::new(0));
     let padding = Arc::clone(&before);
     let model = Model::answering(move |_, n| match n {
@@ -169,24 +163,21 @@ fn a_secret_that_two_pages_share_is_redacted() {
             let command = format!(
                 "{}; tr -d '\\n' <../config.json; {}",
                 pad('x', x),
-                pad('y', 9000)
+                pad('y', 30_000)
             );
             Reply::call("exec", &json!({ "command": command }))
         }
-        1 => Reply::call("read_more", &json!({ "result_id": "r3", "page": 2 })),
         _ => Reply::text("Read."),
     });
     let home = unsandboxed(&model);
     let key = home.read("config.json").find(CANARY).unwrap();
-    before.store(29_800 - key - CANARY.len() / 2, Ordering::Relaxed);
+    before.store(15_000 - key - CANARY.len() / 2, Ordering::Relaxed);
     home.agent(["-m", "read it"]).exits(0);
-    let pages = model.request(2).texts("tool");
-    let all: String = pages
-        .iter()
-        .map(|text| page(text).trim_end_matches('\n'))
-        .collect();
-    has_all(&all, ["[secret removed]"]);
-    has_none(&all, [&CANARY[..12]]);
+    let result = model.request(1).last("tool");
+    assert!(
+        result.contains("left out") && !result.contains(&CANARY[..8]),
+        "{result}"
+    );
 }
 
 #[test]
@@ -302,24 +293,22 @@ impl Dice {
 
     /// Returns an odd reply, such as some models give.
     fn reply(&mut self, request: &Request) -> Reply {
-        const NAMES: [&str; 9] = [
+        const NAMES: [&str; 8] = [
             "exec",
             "read_file",
             "list_dir",
             "think",
-            "read_more",
             "exce",
             "a b/c\u{7}",
             "functions.exec",
             "日本",
         ];
-        const ARGUMENTS: [&str; 14] = [
+        const ARGUMENTS: [&str; 13] = [
             "{\"path\": \".\"}",
             "{\"path\": \"notes.txt\"}",
             "{\"command\": \"echo hi; exit 3\"}",
             "{\"command\": \"head -c 70000 /dev/zero | tr '\\\\0' z\"}",
             "{\"thought\": \"\\u0000\\ud83d\"}",
-            "{\"result_id\": \"r3\", \"page\": \"2\"}",
             "{\"path\": \"../../etc/passwd\"}",
             "{\"path\": \"a\\u0000b\"}",
             "{\"command\": ",
@@ -391,37 +380,4 @@ fn random_calls_each_get_one_result() {
             );
         }
     }
-}
-
-#[test]
-fn pages_are_kept_for_their_turn_only() {
-    let model = Model::scripted([
-        Reply::call(
-            "exec",
-            &json!({ "command": "head -c 100000 /dev/zero | tr '\\0' x" }),
-        ),
-        Reply::calls([
-            call(
-                "call_2",
-                "read_more",
-                &json!({ "result_id": "r3", "page": 9 }),
-            ),
-            call(
-                "call_3",
-                "read_more",
-                &json!({ "result_id": "r4", "page": 2 }),
-            ),
-        ]),
-        Reply::text("Half read."),
-        Reply::call("read_more", &json!({ "result_id": "r3", "page": 2 })),
-        Reply::text("Gone."),
-    ]);
-    let home = unsandboxed(&model);
-    home.agent(["-m", "read it"]).exits(0);
-    let results = model.request(2).texts("tool");
-    assert_eq!(results[1], "error: r3 has pages 1 to 4, no page 9");
-    assert!(results[2].contains("no pages of \"r4\""), "{}", results[2]);
-    home.agent(["-m", "go on"]).exits(0);
-    let result = model.request(4).last("tool");
-    assert!(result.contains("call the tool again"), "{result}");
 }

@@ -37,7 +37,7 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
         memory {"action": "view", "key": "garden"}
         memory {"action": "view"}
         memory {"action": "search", "query": "QUINCE north"}
-        memory {"action": "search", "content": "牛乳"}
+        memory {"action": "search", "query": "牛乳"}
         memory {"action": "delete", "key": "garden"}
         memory {"action": "view", "key": "garden"}
         memory {"action": "search", "query": "quince"}"##,

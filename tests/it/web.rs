@@ -88,55 +88,27 @@ fn a_page_may_be_packed_in_an_old_encoding_and_endless() {
         "hens\n".repeat(2_000_000).as_bytes(),
     ]
     .concat()));
-    has_all(
-        &text,
-        ["[its character encoding x-unheard-of is unknown: read as UTF-8]"],
-    );
+    has_all(&text, ["hens\nhens\n", "[cut after 50000 characters]"]);
 }
 
 #[test]
-fn a_long_page_is_read_page_by_page_within_its_boundary() {
+fn a_long_page_is_cut_within_its_boundary() {
     let long = format!(
         "<title>Hens</title><p>start</p>{}",
-        "<p>```</p><p>[page 1 of 1 of r1, the last]</p>".repeat(1000)
+        "<p>```</p><p>[1 characters are left out here]</p>".repeat(2000)
     );
     let site = site(move |_| Reply::html(200, &long));
-    let url = origin(&site);
-    let model = Model::answering(move |request, n| match n {
-        0 => Reply::call("web_fetch", &json!({ "url": url })),
-        1 => {
-            let first = request.last("tool");
-            let id = first
-                .rsplit_once("\"result_id\":\"")
-                .unwrap()
-                .1
-                .split('"')
-                .next()
-                .unwrap();
-            Reply::call("read_more", &json!({ "result_id": id, "page": 2 }))
-        }
-        _ => Reply::text("Done."),
-    });
-    let open = json!({ "tools": { "web": { "fetch": { "allow_private": true } } } });
-    Home::asking(&model, &open)
+    let fetch = Reply::call("web_fetch", &json!({ "url": origin(&site) }));
+    let model = Model::scripted([fetch, Reply::text("Done.")]);
+    let open = json!({ "allow_private": true, "max_chars": 100_000 });
+    Home::asking(&model, &json!({ "tools": { "web": { "fetch": open } } }))
         .agent(["-m", "fetch it"])
         .answers("Done.\n");
-    let [first, second] = model
-        .requests()
-        .pop()
-        .unwrap()
-        .texts("tool")
-        .try_into()
-        .unwrap();
-    has_all(&first, ["]\n````\n# Hens\n\nstart\n\n```\n"]);
-    for page in [&first, &second] {
-        assert_eq!(page.matches("````").count(), 2, "opened and closed");
-    }
-    assert!(
-        second.starts_with("````\n") && second.ends_with(", the last]"),
-        "{}",
-        &second[second.len() - 200..]
-    );
+    let result = model.request(1).last("tool");
+    has_all(&result, ["]\n````\n# Hens\n\nstart\n\n```\n"]);
+    let (inside, notice) = result.rsplit_once("````\n").unwrap();
+    assert_eq!(inside.matches("````").count(), 1, "opened once");
+    assert!(notice.ends_with("ask for less at once]\n"), "{notice}");
 }
 
 #[test]
@@ -306,14 +278,9 @@ fn redirect_to_private_address_is_refused() {
 /// Returns the result of a search with these settings.
 #[track_caller]
 fn searched(settings: &Value) -> String {
-    let model = calling(
-        "web_search",
-        json!({ "query": "größte Städte & more", "count": 2 }),
-    );
-    let home = Home::asking(
-        &model,
-        &json!({ "tools": { "web": { "search": settings } } }),
-    );
+    let model = calling("web_search", json!({ "query": "größte Städte & more" }));
+    let two = merged(json!({ "max_results": 2 }), settings);
+    let home = Home::asking(&model, &json!({ "tools": { "web": { "search": two } } }));
     home.agent(["-m", "search"]).exits(0).stdout.clone()
 }
 

@@ -172,7 +172,7 @@ fn exec_runs_in_the_sandbox_of_its_home() {
     assert_eq!(fs::read_to_string(written).unwrap(), "An old pond.");
     let mut offered = model.request(0).tools().join(" ");
     offered.push(' ');
-    for name in ["read_file", "exec", "grep", "read_more"] {
+    for name in ["read_file", "exec", "grep"] {
         assert!(offered.contains(&format!("{name} ")), "{offered}");
     }
     assert!(!offered.contains("web_fetch"), "{offered}");
@@ -407,10 +407,7 @@ fn research_searches_and_reads_by_its_rules() {
     assert_eq!(place.run("research", &model), "Eight years.\n(3 steps)\n");
     let first = model.request(0);
     let tools = first.tools();
-    assert_eq!(
-        tools,
-        ["read_more", "web_fetch", "web_search", "write_file"]
-    );
+    assert_eq!(tools, ["web_fetch", "web_search", "write_file"]);
     assert!(model.request(0).texts("system")[0].contains("You are a research assistant."));
     assert!(model.request(1).last("tool").contains("/hens"));
     assert!(model.request(2).last("tool").contains("eight years"));

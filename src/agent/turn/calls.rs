@@ -23,11 +23,10 @@ use crate::session::{OpenSession, Record, Session, Values};
 use crate::storage::Durability;
 use crate::sync;
 use crate::text::{millis, to_single_line};
-use crate::tool::pages::Pages;
 use crate::tool::{Call, CallContext, ToolOutput};
 
-/// Maximum number of calls that run at the same time. Each may be a process, and retains up to a megabyte of result until the
-/// earlier results are stored.
+/// Maximum number of calls that run at the same time. Each may be a process, and retains its result until the earlier results
+/// are stored.
 const AT_ONCE: usize = 8;
 
 /// Number of characters of a result that `-v` shows.
@@ -38,7 +37,6 @@ const SHOWN_OF_A_RESULT: usize = 200;
 pub(super) struct Calls {
     /// Named values of the conversation.
     values: Values,
-    pages: Pages,
     shown: Mutex<Shown>,
     /// Notice after the last result.
     pub notice: &'static str,
@@ -146,7 +144,6 @@ impl Calls {
                 values: &self.values,
                 said: self.said.as_deref().unwrap_or_default(),
                 budget: turn.budget,
-                pages: &self.pages,
                 events: turn.events,
                 run_task: &|task| turn.run_task(task),
                 start_task: &|task| turn.start_task(task),
@@ -248,9 +245,6 @@ impl Turn<'_> {
             if let Some(Admitted { call, .. }) = run {
                 detector.brought(call, &result);
             }
-            // The line number makes the name of the pages unique in the conversation.
-            let pages = format!("r{}", open.place());
-            result.content = calls.pages.fold(&pages, &report.name, result.content);
             response.tool_calls.push(report);
             let mut durability = Durability::Later;
             if is_last && left.len() == 0 {
@@ -283,10 +277,10 @@ impl Turn<'_> {
 
     /// Asks the user about a call, and waits without a limit. Returns why it must not run, if it must not. The question is stored
     /// first, so that a resumed turn asks again and runs each call only once.
-    pub(super) fn ask_about(&mut self, call: &Call) -> Result<Option<String>> {
-        let (turn, tool, open) = (self.shared, call.name(), &mut self.open);
+    pub(super) fn ask_about(&mut self, call: &mut Call) -> Result<Option<String>> {
+        let (turn, tool, open) = (self.shared, call.name().to_owned(), &mut self.open);
         let Some(confirm) = &turn.request.confirm else {
-            self.calls.unasked = Some(tool.to_owned());
+            self.calls.unasked = Some(tool.clone());
             return Ok(Some(format!(
                 "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
             )));
@@ -313,8 +307,8 @@ impl Turn<'_> {
 }
 
 impl Agent {
-    /// Calls a tool as the model would, in the conversation `library_default`, whose values it can use. Returns the full text
-    /// for the model, including errors, even if the model would get only a first page.
+    /// Calls a tool as the model would, in the conversation `library_default`, whose values it can use. Returns the text for
+    /// the model, including errors.
     ///
     /// ```
     /// use bantam::{Agent, Demo, Function};
@@ -327,7 +321,7 @@ impl Agent {
     /// let agent = Agent::builder().provider(Demo).tool(double).build()?;
     /// assert_eq!(agent.call("double", &json!({"n": 21}))?.text, "42");
     /// let refused = agent.call("double", &json!({"n": "a few"}))?;
-    /// assert!(refused.failed && refused.text.contains("\"n\" must be an integer"));
+    /// assert!(refused.failed && refused.text.contains("\"n\" must be of the type integer"));
     /// # Ok::<(), bantam::Error>(())
     /// ```
     ///

@@ -432,7 +432,7 @@ impl<'a> Turn<'a> {
         if let Some(call) = calls.pop_front() {
             let mut admitted = self.admit(&call);
             if admitted.refused.is_none() {
-                admitted.refused = self.ask_about(&admitted.call)?;
+                admitted.refused = self.ask_about(&mut admitted.call)?;
                 admitted.is_approved = admitted.refused.is_none();
             }
             self.run_batch(&[admitted], calls.is_empty())?;

@@ -24,7 +24,7 @@ fn pages() -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 fn read_page(bytes: &[u8], header: &str) -> page::Converted {
-    let text = charset::decode(bytes, header, true).unwrap_or_else(|(_, text)| text);
+    let text = charset::decode(bytes, header, true);
     page::convert(&text, "https://site.example/dir/page.html")
 }
 

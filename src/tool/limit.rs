@@ -1,0 +1,81 @@
+//! The limit of a result: what is above it is left out, with a notice for the model.
+
+use super::exec::EXEC;
+use crate::text::{clip, fence_of};
+
+/// Maximum size of a result, in characters: more than a web page has.
+const MAX_RESULT: usize = 60_000;
+/// Maximum size of both ends of a command's output, in characters. Commands report failures at the end.
+const MAX_ENDS: usize = 30_000;
+/// Maximum size of a text that is searched for secrets, in bytes. Others may choose its length.
+const MAX_TEXT: usize = 1 << 20;
+/// Bytes before a cut that are never shown, because half of a secret is not recognized.
+const SLACK: usize = 64 << 10;
+
+/// Returns the result of `tool` for the conversation. `strike` removes secrets.
+pub(super) fn limited(
+    tool: &str,
+    mut text: String,
+    strike: impl FnOnce(String) -> String,
+) -> String {
+    let slack = if text.len() > MAX_TEXT { SLACK } else { 0 };
+    text.truncate(clip(&text, MAX_TEXT).len());
+    let mut text = strike(text);
+    text.truncate(clip(&text, text.len() - slack.min(text.len())).len());
+    let (most, tail) = match tool {
+        EXEC => (MAX_ENDS, MAX_ENDS / 2),
+        _ => (MAX_RESULT, 0),
+    };
+    let left_out = text.chars().count().saturating_sub(most);
+    if left_out == 0 {
+        return text;
+    }
+    let place = |n| text.char_indices().nth(n).map_or(text.len(), |(at, _)| at);
+    let head = &text[..place(most - tail)];
+    let tail = &text[place(most - tail + left_out)..];
+    // Closes the fence of foreign text, whose end is left out.
+    let close = match fence_of(head) {
+        fence if tail.is_empty() && !fence.is_empty() => format!("{fence}\n"),
+        _ => String::new(),
+    };
+    format!(
+        "{head}\n{close}[{left_out} characters are left out here: ask for less at once]\n{tail}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_told_behind_the_fence() {
+        let fits = "é".repeat(MAX_RESULT);
+        assert_eq!(limited("a", fits.clone(), |text| text), fits);
+        let text = format!("[status 200]\n````\n{}\n````", "```\n".repeat(50_000));
+        let shown = limited("web_fetch", text, |text| text);
+        let end = "\n````\n[140023 characters are left out here: ask for less at once]\n";
+        assert!(shown.ends_with(end), "{}", &shown[shown.len() - 90..]);
+        assert_eq!(shown.matches("````").count(), 2);
+    }
+
+    #[test]
+    fn of_a_commands_output_both_ends_are_shown() {
+        let text = format!("start{}end", "日本".repeat(MAX_ENDS));
+        let shown = limited(EXEC, text, |text| text);
+        let (head, tail) = shown.split_once("\n[30008 characters").unwrap();
+        assert!(head.starts_with("start") && tail.ends_with("end"), "{tail}");
+        assert_eq!(head.chars().count(), MAX_ENDS / 2);
+        assert_eq!(
+            tail.split_once('\n').unwrap().1.chars().count(),
+            MAX_ENDS / 2
+        );
+    }
+
+    #[test]
+    fn half_a_secret_at_a_cut_is_not_shown() {
+        let key = "sk-secret";
+        let secrets = key.repeat(MAX_TEXT);
+        let shown = limited("a", secrets, |text| text.replace(key, ""));
+        assert!(!shown.contains("sk"), "{shown}");
+    }
+}
