@@ -8,7 +8,6 @@ use crate::agent::Agent;
 use crate::app::{App, Flags, StoredConversation, local_time, skills};
 use crate::bus::Command;
 use crate::error::{Error, Result};
-use crate::mcp::Keeper;
 use crate::outbox::{Button, Item};
 use crate::provider::catalog;
 use crate::session::Session;
@@ -37,13 +36,6 @@ impl HomeAgent {
             flags,
             built: Mutex::default(),
         }
-    }
-
-    /// Builds the agent, and lists MCP servers with unknown tools in the background, for later turns.
-    pub(super) fn begin(&self, keeper: Keeper) -> Result<()> {
-        self.build()?;
-        self.app.servers.keep_listing(keeper);
-        Ok(())
     }
 
     /// Builds the agent, and returns it with notices for the user.

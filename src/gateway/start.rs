@@ -194,7 +194,7 @@ fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Re
         log,
         tell_owner: Arc::new(move |text| told.tell(text)),
     };
-    setup.agent.begin(keeper)?;
+    setup.app.servers.keep_listing(keeper);
     let handler: Arc<dyn Handler> = Arc::new(setup.agent);
     let (change, changed) = sync_channel(1);
     let monitor = Arc::new(Monitor {
