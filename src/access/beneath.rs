@@ -85,10 +85,8 @@ fn has_openat2() -> bool {
 
 impl From<OwnedFd> for Dir {
     fn from(fd: OwnedFd) -> Self {
-        Self {
-            fd,
-            scope: Scope::Beneath,
-        }
+        let scope = Scope::Beneath;
+        Self { fd, scope }
     }
 }
 
@@ -96,8 +94,8 @@ impl Dir {
     /// Opens a directory with a trusted path.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let opened = open(path, SEARCH | OFlags::DIRECTORY, Mode::empty());
-        let fd = opened.doing(format_args!("opening {}", path.display()))?;
-        Ok(fd.into())
+        let opened = opened.doing(format_args!("opening {}", path.display()));
+        opened.map(Self::from)
     }
 
     /// Sets the scope.
@@ -123,11 +121,6 @@ impl Dir {
         }
         names.sort_unstable();
         Ok(names)
-    }
-
-    /// Opens the subdirectory `name`, unless it is a link or cannot be read.
-    pub(crate) fn subdir(&self, name: &OsStr) -> Option<Self> {
-        self.dir_at(name.as_ref(), Links::Refuse).ok()
     }
 
     /// Opens `path` from this directory. `""` and `.` are the directory itself.
@@ -215,13 +208,11 @@ pub(crate) fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
 
 /// Refuses a file that may have another name outside the tree.
 pub(crate) fn has_one_name(stat: &Stat, path: &Path) -> Result<()> {
-    if stat.st_nlink < 2 {
-        return Ok(());
+    if stat.st_nlink > 1 {
+        let text = format!("{} has several names (hard links)", path.display());
+        return Err(Error::failed(text));
     }
-    let path = path.display();
-    Err(Error::failed(format!(
-        "{path} has several names (hard links)"
-    )))
+    Ok(())
 }
 
 /// Describes an error of [`Dir::open_at`].

@@ -35,11 +35,8 @@ pub(crate) struct Grant {
 impl Grant {
     /// Returns a grant of a path without links.
     pub(crate) fn at(path: PathBuf, access: Access) -> Self {
-        Self {
-            real: path.clone(),
-            path,
-            access,
-        }
+        let real = path.clone();
+        Self { path, real, access }
     }
 
     /// Returns the path relative to the grant, if it is in it.

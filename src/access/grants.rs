@@ -75,12 +75,11 @@ impl Grants {
     /// Returns an error of kind `Config`, starting with the setting and its path, if tools could change instructions.
     pub(crate) fn new(home: &Home, writable: Vec<Place>, open_beside: bool) -> Result<Self> {
         let root = Place::new("BANTAM_HOME", home.root().to_owned(), Access::Read);
-        let in_home = |name: &str| root.below(name);
-        let config = in_home("config.json");
+        let config = root.below("config.json");
         let grants = Self {
-            home: root.clone(),
-            agent: in_home("agent"),
-            notes: in_home("memory"),
+            agent: root.below("agent"),
+            notes: root.below("memory"),
+            home: root,
             writable,
             open_beside,
         };
@@ -192,11 +191,10 @@ impl Grants {
         let mut writable = self.writable.iter();
         let holding = writable.find(|place| file.real.starts_with(place.real()));
         let is_named_by_kernel = path.starts_with("/dev") || path.starts_with("/proc");
+        let is_open = self.is_open_beside(&file.real) && !is_named_by_kernel;
         let dir = match (holding, file.real.parent()) {
             (Some(place), _) => place.real(),
-            (None, Some(parent)) if self.is_open_beside(&file.real) && !is_named_by_kernel => {
-                parent
-            }
+            (None, Some(parent)) if is_open => parent,
             _ => return Ok(None),
         };
         let below = file.real.strip_prefix(dir).unwrap_or(&file.real);
@@ -217,9 +215,8 @@ impl Grants {
     /// workspace there, and grants whose location tools can change.
     fn check(&self, place: &Place) -> Result<()> {
         let (root, real) = (self.home(), place.real());
-        let within = real
-            .strip_prefix(root)
-            .is_ok_and(|below| !below.starts_with("workspace"));
+        let below = real.strip_prefix(root);
+        let within = below.is_ok_and(|below| !below.starts_with("workspace"));
         let is_note = real.starts_with(self.notes.real());
         if within || is_note || root.starts_with(real) || self.is_own_by_another_name(real) {
             let root = root.display();
@@ -279,9 +276,8 @@ impl Grants {
             return Some((entry.display(), by.to_string()));
         }
         // The parents of the home are closed, and so are the names in them.
-        let leads_down = entry
-            .parent()
-            .is_none_or(|dir| self.home().starts_with(dir));
+        let dir = entry.parent();
+        let leads_down = dir.is_none_or(|dir| self.home().starts_with(dir));
         let is_open = !leads_down && self.is_open_beside(entry);
         let by = "agents.defaults.restrict_to_workspace";
         is_open.then(|| (entry.display(), by.to_owned()))

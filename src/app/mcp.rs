@@ -44,15 +44,12 @@ pub(super) fn add_tools(
             continue;
         };
         let wanted = &loaded.config.mcp_servers[name].tools;
-        for tool in wanted {
-            if chosen.iter().all(|offered| offered.name != *tool) {
-                let tool = to_single_line(tool, 80);
-                notices.push(format!(
-                    "mcpServers.{name}.tools names {tool}, which the server does not offer: bantam mcp test {name}"
-                ));
-            }
-        }
         chosen.retain(|tool| wanted.is_empty() || wanted.contains(&tool.name));
+        if chosen.len() < wanted.len() {
+            notices.push(format!(
+                "mcpServers.{name}.tools names tools that the server does not offer: bantam mcp test {name}"
+            ));
+        }
         let count = chosen.len();
         chosen.retain(|tool| {
             let rest = left.checked_sub(tool.size());

@@ -110,8 +110,8 @@ impl Search {
             let path = format!("{prefix}{own}");
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory if own == ".git" => {}
-                FileType::Directory => match dir.subdir(&name) {
-                    Some(inner) if depth < MAX_DEPTH => {
+                FileType::Directory => match dir.dir_at(name.as_ref(), Links::Refuse) {
+                    Ok(inner) if depth < MAX_DEPTH => {
                         self.directory(&inner, &format!("{path}/"), depth + 1)?;
                     }
                     _ => self.skip(UNREADABLE),

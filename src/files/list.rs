@@ -71,7 +71,7 @@ impl Listing {
                 _ => format!("{path}  (not a regular file)\n"),
             });
             if kind == FileType::Directory && depth > 1 {
-                if let Some(inner) = dir.subdir(&name) {
+                if let Ok(inner) = dir.dir_at(name.as_ref(), Links::Refuse) {
                     self.add(&inner, &format!("{path}/"), depth - 1)?;
                 }
             }

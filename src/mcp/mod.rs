@@ -321,10 +321,9 @@ impl Server {
 
     fn explain_start(&self, failure: Failure) -> Error {
         let (e, name) = (failure.into_error(&self.definition), &self.definition.name);
-        let is_program = matches!(self.definition.kind, ServerKind::Program(_));
-        let needs_hint = is_program && e.hint.is_none() && e.kind == Kind::Failed;
         let e = e.doing(format_args!("starting MCP server {name}"));
-        if !needs_hint {
+        let is_program = matches!(self.definition.kind, ServerKind::Program(_));
+        if !is_program || e.hint.is_some() || e.kind != Kind::Failed {
             return e;
         }
         e.hint(format!(

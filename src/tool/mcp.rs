@@ -32,7 +32,7 @@ pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool]) -> Vec<Funct
         };
         let always_parallel = remote.read_only;
         let (server, remote) = (server.clone(), remote.clone());
-        let function = Function::owned(Owner::Server, spec, &[], move |args, turn| {
+        let mut function = Function::owned(Owner::Server, spec, &[], move |args, turn| {
             let params = json!({"name": remote.name, "arguments": args});
             let unchanged = turn.is_confirmed.then_some(&remote);
             match server.call(&params, unchanged, turn.cancel, turn.events) {
@@ -45,10 +45,8 @@ pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool]) -> Vec<Funct
                 }),
             }
         });
-        Function {
-            always_parallel,
-            ..function
-        }
+        function.always_parallel = always_parallel;
+        function
     };
     tools.iter().map(tool).collect()
 }

@@ -104,7 +104,7 @@ fn copy_notes(from: &Dir, to: &Path, depth: usize) -> Result<()> {
     storage::make_dir(to)?;
     for name in from.names()? {
         let path = Path::new(&name);
-        if let Some(inner) = from.subdir(&name) {
+        if let Ok(inner) = from.dir_at(name.as_ref(), Links::Refuse) {
             if depth > 0 {
                 copy_notes(&inner, &to.join(path), depth - 1)?;
             }

@@ -148,7 +148,7 @@ fn mcp_tools_per_request_are_limited() {
     );
     let run = home.agent(["-m", "hello"]);
     run.exits(0)
-        .says("mcpServers.big.tools names none, which the server does not offer");
+        .says("mcpServers.big.tools names tools that the server does not offer");
     let names = offered(&model.requests().pop().unwrap());
     assert_eq!(names, ["big__tool7", "small__say"]);
 }
