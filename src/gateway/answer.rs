@@ -39,7 +39,7 @@ impl Dispatcher {
         if !self.start(work.first()) {
             return;
         }
-        self.show(&work.first().origin.clone(), Event::TurnStarted);
+        self.show(&work.first().origin, &Event::TurnStarted);
         if let Source::Job(_) = work.first().source {
             return self.answer_job(&mut work);
         }
@@ -76,7 +76,7 @@ impl Dispatcher {
         let ids = self.inbox.ids(&first.session);
         let started = self.inbox.start(&ids, Durability::Now);
         started.unwrap_or_else(|e| {
-            self.show(&first.origin, Event::Notice(e.message));
+            self.show(&first.origin, &Event::Notice(e.message));
             true
         })
     }
@@ -168,7 +168,7 @@ impl Dispatcher {
             if let (Some(chats), Event::Progress(text)) = (self.chats_of(origin), &event) {
                 chats.post(&origin.chat, text.trim());
             }
-            self.show(origin, event);
+            self.show(origin, &event);
         }))
     }
 
@@ -207,7 +207,7 @@ impl Dispatcher {
         }
         let note = is_job.then_some(&note);
         let is_kept = self.end(first, Item::text("", text), &answered, note);
-        self.show(&first.origin, Event::Done(Box::new(response)));
+        self.show(&first.origin, &Event::Done(Box::new(response)));
         if let Source::Task = first.source {
             // A report whose answer is not on disk is answered again after a restart.
             if is_kept {
@@ -244,7 +244,7 @@ impl Dispatcher {
     /// Replies to a message that needs no turn, and ends it.
     pub(super) fn reply(&self, message: &Inbound, text: &str) {
         if message.reply_to.is_none() && !text.is_empty() {
-            self.show(&message.origin, Event::Notice(text.to_owned()));
+            self.show(&message.origin, &Event::Notice(text.to_owned()));
         }
         self.end(message, Item::text("", text), from_ref(&message.id), None);
     }

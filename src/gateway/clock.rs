@@ -107,8 +107,10 @@ impl Gateway {
     /// Adds due runs, and returns the time of the next check. Reports new problems; `known` are those of the last check.
     fn tick(&self, now: i64, known: &mut Vec<String>) -> Option<i64> {
         let (loaded, home) = (&self.setup.loaded, &self.setup.app.home);
-        let runner = self.dispatcher.runner.as_ref();
-        let runner = runner.filter(|_| loaded.config.cron.enabled)?;
+        if !loaded.config.cron.enabled {
+            return None;
+        }
+        let runner = self.dispatcher.runner.as_ref()?;
         let start = |due: &DueRun| self.add_run(run_message(home, due, bot::owner(loaded))?);
         let ticked = runner.jobs.tick(now, runner.grace, &start);
         let (next, problems) = ticked.unwrap_or_else(|e| (Some(now + RETRY), vec![e.message]));

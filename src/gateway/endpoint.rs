@@ -99,12 +99,12 @@ impl Dispatcher {
         let agent = with_client_tools(&agent, &request, &id, &calls)?;
         let question = question(request, id, cancel)?;
         let show = |event: Event| {
-            self.show(&question.origin, event.clone());
+            self.show(&question.origin, &event);
             sink(event);
         };
         let response = agent.run(&question, &show);
         let done = Event::Done(Box::new(response.clone()));
-        self.show(&question.origin, done);
+        self.show(&question.origin, &done);
         let calls = std::mem::take(&mut *sync::lock(&calls));
         Ok((response, calls))
     }

@@ -140,9 +140,8 @@ impl Gateway {
             return;
         }
         *seen = stamp;
-        let setup = GatewaySetup::check(self.setup.app.reread());
-        // Asks Telegram, so it may take long.
-        let proven = setup.and_then(|setup| setup.check_channels(self).map(|()| setup.notices));
+        // May ask a model's host, or run the command of a key, so it may take long.
+        let proven = GatewaySetup::check(self.setup.app.reread());
         let Shutdown {
             cancel, restart, ..
         } = &*self.shutdown;
@@ -151,7 +150,7 @@ impl Gateway {
         }
         let is_planned = restart.swap(proven.is_ok(), Ordering::SeqCst);
         let notices = match proven {
-            Ok(notices) => notices,
+            Ok(setup) => setup.notices,
             Err(e) => {
                 let kept = "config.json is invalid; keeping the previous settings";
                 return self.report(&format!("{kept}: {}", e.message));

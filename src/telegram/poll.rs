@@ -202,6 +202,7 @@ impl Poller {
 
     /// Records the updates of a poll, and passes the messages on.
     fn take(&mut self, updates: &[Value], me: &Me) -> error::Result<()> {
+        let _recording = self.inbox().begin_other();
         for update in updates {
             if let (Some(album), Update::Message(_)) = (
                 update::album(update),
