@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::Dispatcher;
 use super::reports::{MAX_POSTED, task_of};
 use super::run::note_title;
-use crate::agent::{Agent, ReceivedMessage, Request, Steering};
+use crate::agent::{Agent, Request, Steering};
 use crate::bus::{Event, Inbound, Response, Source, TurnStop, Work};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -182,12 +182,7 @@ impl Dispatcher {
             // A message that arrives meanwhile stops the request, but no download.
             let fetched = own.fetch(&first.session, &mut more, &cancel, &budget);
             own.show_failure(&first.origin, fetched);
-            let received = more.into_iter().map(|message| ReceivedMessage {
-                id: message.id,
-                text: message.text,
-                media: message.media,
-            });
-            received.collect()
+            more
         })
     }
 
@@ -196,17 +191,16 @@ impl Dispatcher {
         let first = work.first();
         let mut answered = self.inbox.ids(&first.session);
         answered.extend_from_slice(&response.answered);
-        let is_job = matches!(first.source, Source::Job(_));
-        let note = Note {
-            title: &note_title(&first.source),
+        let title = note_title(&first.source);
+        let note = title.as_ref().map(|title| Note {
+            title,
             from: &first.session,
             text,
-        };
+        });
         if let Some(chats) = self.chats_of(&first.origin) {
             chats.end_activity(&first.origin.chat);
         }
-        let note = is_job.then_some(&note);
-        let is_kept = self.end(first, Item::text("", text), &answered, note);
+        let is_kept = self.end(first, Item::text("", text), &answered, note.as_ref());
         self.show(&first.origin, &Event::Done(Box::new(response)));
         if let Source::Task = first.source {
             // A report whose answer is not on disk is answered again after a restart.

@@ -31,19 +31,10 @@ const REMOVAL_INTERVAL: i64 = 24 * 3600 * 1000;
 const RETRY: i64 = 60_000;
 
 impl Gateway {
-    /// Starts the clock's thread, if it has work. `changed` wakes it when the jobs or the time may have changed.
+    /// Starts the clock's thread. `changed` wakes it when the jobs or the time may have changed.
     pub(super) fn start_clock(self: &Arc<Self>, changed: Receiver<()>) -> Result<()> {
-        let config = &self.setup.loaded.config;
-        let adds_runs = config.cron.enabled || self.setup.heartbeat.is_some();
-        if !adds_runs && config.session.keep_days == 0 && self.dispatcher.bot.is_some() {
-            return Ok(());
-        }
-        let (own, woken) = (self.clone(), self.clone());
-        let work = move || {
-            let _wake = own.shutdown.cancel.on_stop(move || woken.wake_clock());
-            own.run_clock(&changed);
-        };
-        let thread = Builder::new().spawn(work);
+        let own = self.clone();
+        let thread = Builder::new().spawn(move || own.run_clock(&changed));
         thread.map(drop).doing("starting a thread")
     }
 
