@@ -2,7 +2,6 @@
 
 use std::slice::from_ref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Dispatcher;
 use super::reports::{MAX_POSTED, task_of};
@@ -156,13 +155,12 @@ impl Dispatcher {
             steering: Some(self.steering(work, budget)),
             ..Request::new(text, session)
         };
-        let has_replied = AtomicBool::new(false);
         Ok(agent.run(&request, &|event| {
             let is_reply = matches!(
                 event,
                 Event::Delta(_) | Event::Progress(_) | Event::ToolStarted { .. }
             );
-            if is_reply && !has_replied.swap(true, Ordering::Relaxed) {
+            if is_reply {
                 self.inbox.has_replied(session);
             }
             if let (Some(chats), Event::Progress(text)) = (self.chats_of(origin), &event) {

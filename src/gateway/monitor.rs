@@ -108,11 +108,6 @@ impl Gateway {
         self.tell(text);
     }
 
-    /// Wakes the clock. If the channel is full, a wake-up is already pending.
-    pub(super) fn wake_clock(&self) {
-        let _full = self.clock.try_send(());
-    }
-
     /// Handles an event of the poller. Returns whether the program restarts now, and leaves new updates to the restarted one.
     pub(super) fn handle(self: &Arc<Self>, event: PollEvent) -> bool {
         let (home, now) = (&self.setup.app.home, SystemTime::now());
@@ -124,8 +119,8 @@ impl Gateway {
         };
         self.logged(recorded.doing("writing the status file"));
         if event != PollEvent::Arrived {
-            // Jobs or the clock may have changed, or messages been posted.
-            self.wake_clock();
+            // Jobs or the clock may have changed, or messages been posted. A full channel already contains a wake-up.
+            let _full = self.clock.try_send(());
             self.dispatcher.outbox.wake();
         }
         self.check_config();

@@ -253,7 +253,7 @@ fn log(loaded: &Loaded) -> Log {
     Log::new(log.level, log.json, journal)
 }
 
-/// Admits users by adding their ids to config.json. The monitor then applies the change.
+/// Admits users by adding their ids to config.json. The gateway then applies the change.
 fn admission(loaded: &Loaded) -> Box<Admit> {
     let (home, env) = (loaded.home.clone(), loaded.env.clone());
     Box::new(move |user| {
