@@ -149,7 +149,7 @@ mod worker;
 
 pub use agent::{
     Agent, Budget, Builder, Cancel, CancelReason, Confirm, Decision, History, Hook, Limits,
-    ReceivedMessage, Request, Steering, TaskReport, Tasks, fill,
+    Request, Steering, TaskReport, Tasks, fill,
 };
 pub use app::App as Home;
 pub use bus::{CallReport, Channel, Command, Event, Inbound, Inbox, Origin, Response, TurnStop};

@@ -134,8 +134,6 @@ pub(crate) struct Outbox {
 struct Deliveries {
     /// Time of the first look at the outbox.
     begun: Option<Instant>,
-    /// Counts posted messages, and other reasons to look for one to send.
-    changes: u64,
     is_stopped: bool,
     /// Tried messages by id.
     tried: BTreeMap<String, TriedMessage>,
@@ -248,7 +246,10 @@ impl Outbox {
     /// Its chat waits until [`Outbox::tried`]. The first try of each process counts as a start until its end.
     pub(crate) fn next(&self, channel: &str, most: Duration) -> Result<Option<Pending>> {
         let mut deliveries = self.deliveries();
-        let (seen, now, mut wait) = (deliveries.changes, Instant::now(), most);
+        if deliveries.is_stopped {
+            return Ok(None);
+        }
+        let (now, mut wait) = (Instant::now(), most);
         let begun = *deliveries.begun.get_or_insert(now);
         let mut oldest = BTreeMap::new();
         for pending in self.pending()? {
@@ -275,7 +276,7 @@ impl Outbox {
                 wait = wait.min(due - now);
             }
             let is_sending = known.is_some_and(|known| known.is_sending);
-            if due > now || is_sending || deliveries.is_stopped {
+            if due > now || is_sending {
                 continue;
             }
             let counts = known.is_none() && pending.starts < MAX_STARTS;
@@ -288,9 +289,7 @@ impl Outbox {
             deliveries.last.clone_from(&pending.item.to);
             return Ok(Some(pending));
         }
-        let is_same = |of: &mut Deliveries| of.changes == seen && !of.is_stopped;
-        let changed = &self.deliveries.1;
-        drop(changed.wait_timeout_while(deliveries, wait, is_same));
+        drop(sync::wait(&self.deliveries.1, deliveries, wait));
         Ok(None)
     }
 
@@ -308,7 +307,6 @@ impl Outbox {
         let mut tried = deliveries.tried.remove(id).unwrap_or_default();
         let ends = matches!(result, Tried::Sent | Tried::Refused(_));
         if !ends {
-            drop(self.inbox.release(&ids));
             tried = TriedMessage {
                 pieces: tried.pieces,
                 ..TriedMessage::default()
@@ -324,6 +322,7 @@ impl Outbox {
             deliveries.tried.insert(ids[0].clone(), tried);
         }
         drop(deliveries);
+        drop(self.inbox.release(&ids));
         self.wake();
         if ends {
             // A failed removal is repeated with the next message.
@@ -334,7 +333,8 @@ impl Outbox {
 
     /// Wakes the sender to look for new messages.
     pub(crate) fn wake(&self) {
-        self.deliveries().changes += 1;
+        // Locked, so that no sender misses it between its look and its wait.
+        let _deliveries = self.deliveries();
         self.deliveries.1.notify_all();
     }
 

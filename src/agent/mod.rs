@@ -30,7 +30,7 @@ use serde_json::Value;
 
 pub use builder::Builder;
 pub(crate) use models::{Models, TurnModels};
-pub use request::{ReceivedMessage, Request, Steering};
+pub use request::{Request, Steering};
 pub(crate) use task::TaskSink;
 pub use task::{TaskReport, Tasks};
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use super::prompt::Prompt;
 use super::{Budget, Cancel, Confirm, Tasks};
-use crate::bus::Origin;
+use crate::bus::{Inbound, Origin};
 use crate::error::{Error, Result};
 use crate::message::{Media, Message, User, UserKind};
 use crate::provider::Sampling;
@@ -52,20 +52,9 @@ pub struct Request {
     pub steering: Option<Arc<Steering>>,
 }
 
-/// A user's message for a running turn.
-#[derive(Clone, Debug)]
-pub struct ReceivedMessage {
-    /// Your id of the message.
-    pub id: String,
-    /// Text of the user.
-    pub text: String,
-    /// Images, PDF files and recordings that go with the message.
-    pub media: Vec<Media>,
-}
-
 /// Returns the messages that have arrived since its last call. Its argument stops the request that comes next: the turn then
 /// gets the messages that arrived, and asks again with them.
-pub type Steering = dyn Fn(&Cancel) -> Vec<ReceivedMessage> + Send + Sync;
+pub type Steering = dyn Fn(&Cancel) -> Vec<Inbound> + Send + Sync;
 
 impl Request {
     /// Creates a turn of the channel `library` that cannot be stopped.

@@ -85,13 +85,14 @@ impl Inbox {
     /// Adds new messages, which have whole ids ([`message_id`]), in one write. What arrives together can share a turn.
     pub(crate) fn add_all(&self, messages: Vec<Inbound>) -> Result<()> {
         // The end of serving waits for this write, so that a message added before it is answered.
-        let _other = self.begin_other();
-        if self.lock().is_closed {
-            return Err(Error::new(Kind::Interrupted, "serving has been stopped"));
-        }
-        self.keep(&messages)?;
-        self.push(messages);
-        Ok(())
+        self.while_serving(|| {
+            if self.lock().is_closed {
+                return Err(Error::new(Kind::Interrupted, "serving has been stopped"));
+            }
+            self.keep(&messages)?;
+            self.push(messages);
+            Ok(())
+        })
     }
 
     /// Lets messages wait that are on disk already.
@@ -200,7 +201,9 @@ impl Inbox {
 
     /// Notes the first reply of a running turn: later messages no longer repeat its request.
     pub(crate) fn has_replied(&self, session: &str) {
-        self.change_running(session, |running| running.has_replied = true);
+        if let Some(running) = self.lock().running_in(session) {
+            running.has_replied = true;
+        }
     }
 
     /// Lets other turns run while a turn does something slow.
@@ -272,11 +275,12 @@ impl Inbox {
         (waiting.turns(), waiting.behind_questions())
     }
 
-    /// Begins work without a message, such as a turn of an HTTP client. The end of serving and a restart wait until the result is
-    /// dropped.
-    pub(crate) fn begin_other(&self) -> OtherWork {
+    /// Does work without a message, such as a turn of an HTTP client. The end of serving and a restart wait for it.
+    pub(crate) fn while_serving<T>(&self, work: impl FnOnce() -> T) -> T {
         self.begin_task();
-        OtherWork(self.clone())
+        let done = work();
+        self.end_task();
+        done
     }
 
     /// Begins a background task, until [`Inbox::end_task`].
@@ -359,15 +363,6 @@ impl Drop for Work {
         let ids = self.inbox.change(|waiting| waiting.leave(&self.key));
         // A mark that the disk does not take only counts a start too much.
         drop(self.inbox.release(&ids));
-    }
-}
-
-/// Work that the end of serving and a restart wait for.
-pub(crate) struct OtherWork(Inbox);
-
-impl Drop for OtherWork {
-    fn drop(&mut self) {
-        self.0.end_task();
     }
 }
 

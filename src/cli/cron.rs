@@ -227,7 +227,7 @@ pub(super) fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
     };
     if let (Some(delivery), Some(to), false) = (delivery, &message.reply_to, text.is_empty()) {
         let note = Note {
-            title: &note_title(&message.source),
+            title: &note_title(&message.source).unwrap_or_default(),
             from: &message.session,
             text: &text,
         };

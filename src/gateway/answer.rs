@@ -2,12 +2,11 @@
 
 use std::slice::from_ref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Dispatcher;
 use super::reports::{MAX_POSTED, task_of};
 use super::run::note_title;
-use crate::agent::{Agent, ReceivedMessage, Request, Steering};
+use crate::agent::{Agent, Request, Steering};
 use crate::bus::{Event, Inbound, Response, Source, TurnStop, Work};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -39,7 +38,7 @@ impl Dispatcher {
         if !self.start(work.first()) {
             return;
         }
-        self.show(&work.first().origin.clone(), Event::TurnStarted);
+        self.show(&work.first().origin, &Event::TurnStarted);
         if let Source::Job(_) = work.first().source {
             return self.answer_job(&mut work);
         }
@@ -76,7 +75,7 @@ impl Dispatcher {
         let ids = self.inbox.ids(&first.session);
         let started = self.inbox.start(&ids, Durability::Now);
         started.unwrap_or_else(|e| {
-            self.show(&first.origin, Event::Notice(e.message));
+            self.show(&first.origin, &Event::Notice(e.message));
             true
         })
     }
@@ -156,19 +155,18 @@ impl Dispatcher {
             steering: Some(self.steering(work, budget)),
             ..Request::new(text, session)
         };
-        let has_replied = AtomicBool::new(false);
         Ok(agent.run(&request, &|event| {
             let is_reply = matches!(
                 event,
                 Event::Delta(_) | Event::Progress(_) | Event::ToolStarted { .. }
             );
-            if is_reply && !has_replied.swap(true, Ordering::Relaxed) {
+            if is_reply {
                 self.inbox.has_replied(session);
             }
             if let (Some(chats), Event::Progress(text)) = (self.chats_of(origin), &event) {
                 chats.post(&origin.chat, text.trim());
             }
-            self.show(origin, event);
+            self.show(origin, &event);
         }))
     }
 
@@ -182,12 +180,7 @@ impl Dispatcher {
             // A message that arrives meanwhile stops the request, but no download.
             let fetched = own.fetch(&first.session, &mut more, &cancel, &budget);
             own.show_failure(&first.origin, fetched);
-            let received = more.into_iter().map(|message| ReceivedMessage {
-                id: message.id,
-                text: message.text,
-                media: message.media,
-            });
-            received.collect()
+            more
         })
     }
 
@@ -196,18 +189,17 @@ impl Dispatcher {
         let first = work.first();
         let mut answered = self.inbox.ids(&first.session);
         answered.extend_from_slice(&response.answered);
-        let is_job = matches!(first.source, Source::Job(_));
-        let note = Note {
-            title: &note_title(&first.source),
+        let title = note_title(&first.source);
+        let note = title.as_ref().map(|title| Note {
+            title,
             from: &first.session,
             text,
-        };
+        });
         if let Some(chats) = self.chats_of(&first.origin) {
             chats.end_activity(&first.origin.chat);
         }
-        let note = is_job.then_some(&note);
-        let is_kept = self.end(first, Item::text("", text), &answered, note);
-        self.show(&first.origin, Event::Done(Box::new(response)));
+        let is_kept = self.end(first, Item::text("", text), &answered, note.as_ref());
+        self.show(&first.origin, &Event::Done(Box::new(response)));
         if let Source::Task = first.source {
             // A report whose answer is not on disk is answered again after a restart.
             if is_kept {
@@ -244,7 +236,7 @@ impl Dispatcher {
     /// Replies to a message that needs no turn, and ends it.
     pub(super) fn reply(&self, message: &Inbound, text: &str) {
         if message.reply_to.is_none() && !text.is_empty() {
-            self.show(&message.origin, Event::Notice(text.to_owned()));
+            self.show(&message.origin, &Event::Notice(text.to_owned()));
         }
         self.end(message, Item::text("", text), from_ref(&message.id), None);
     }

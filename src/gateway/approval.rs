@@ -41,7 +41,7 @@ impl Dispatcher {
             chats.end_activity(chat);
             let ask = |answered: &Cancel| chats.ask(&first.id, question, answered);
             let answer = own.inbox.ask_user(&first.session, &cancel, ask);
-            own.show(&first.origin, Event::TurnStarted);
+            own.show(&first.origin, &Event::TurnStarted);
             answer
         }))
     }

@@ -1,15 +1,9 @@
 //! The Telegram bot that the gateway runs.
 
-use std::time::Duration;
-
-use serde_json::json;
-
 use crate::app::bot::Bot;
-use crate::cancel::Cancel;
 use crate::config::{self, GroupTrigger, Loaded};
-use crate::error::{Error, Kind, Result};
-use crate::telegram::api::Failure;
-use crate::telegram::{REFUSED_TOKEN, Settings};
+use crate::error::Result;
+use crate::telegram::Settings;
 
 impl Bot {
     /// Returns the bot that the gateway runs, if any. Without `enabled`, a token enables it, such as one in the environment.
@@ -20,19 +14,6 @@ impl Bot {
             Self::configured(loaded).map(Some)
         } else {
             Ok(None)
-        }
-    }
-
-    /// # Errors
-    /// Returns an error if Telegram refuses the token. Other failures are ignored.
-    pub(super) fn check_token(&self, cancel: &Cancel) -> Result<()> {
-        match self.api.call("getMe", &json!({}), Duration::ZERO, cancel) {
-            Err(Failure::Unauthorized(why)) => Err(Error::new(
-                Kind::Auth,
-                format!("Telegram refused the token ({why})"),
-            )
-            .hint(REFUSED_TOKEN)),
-            _ => Ok(()),
         }
     }
 

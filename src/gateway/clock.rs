@@ -31,19 +31,10 @@ const REMOVAL_INTERVAL: i64 = 24 * 3600 * 1000;
 const RETRY: i64 = 60_000;
 
 impl Gateway {
-    /// Starts the clock's thread, if it has work. `changed` wakes it when the jobs or the time may have changed.
+    /// Starts the clock's thread. `changed` wakes it when the jobs or the time may have changed.
     pub(super) fn start_clock(self: &Arc<Self>, changed: Receiver<()>) -> Result<()> {
-        let config = &self.setup.loaded.config;
-        let adds_runs = config.cron.enabled || self.setup.heartbeat.is_some();
-        if !adds_runs && config.session.keep_days == 0 && self.dispatcher.bot.is_some() {
-            return Ok(());
-        }
-        let (own, woken) = (self.clone(), self.clone());
-        let work = move || {
-            let _wake = own.shutdown.cancel.on_stop(move || woken.wake_clock());
-            own.run_clock(&changed);
-        };
-        let thread = Builder::new().spawn(work);
+        let own = self.clone();
+        let thread = Builder::new().spawn(move || own.run_clock(&changed));
         thread.map(drop).doing("starting a thread")
     }
 
@@ -107,8 +98,10 @@ impl Gateway {
     /// Adds due runs, and returns the time of the next check. Reports new problems; `known` are those of the last check.
     fn tick(&self, now: i64, known: &mut Vec<String>) -> Option<i64> {
         let (loaded, home) = (&self.setup.loaded, &self.setup.app.home);
-        let runner = self.dispatcher.runner.as_ref();
-        let runner = runner.filter(|_| loaded.config.cron.enabled)?;
+        if !loaded.config.cron.enabled {
+            return None;
+        }
+        let runner = self.dispatcher.runner.as_ref()?;
         let start = |due: &DueRun| self.add_run(run_message(home, due, bot::owner(loaded))?);
         let ticked = runner.jobs.tick(now, runner.grace, &start);
         let (next, problems) = ticked.unwrap_or_else(|e| (Some(now + RETRY), vec![e.message]));

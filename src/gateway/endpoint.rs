@@ -48,7 +48,8 @@ impl Gateway {
             let endpoint = http_api::Endpoint {
                 settings,
                 turn: Box::new(move |request, cancel, sink| {
-                    dispatcher.answer_request(request, &models, cancel, sink)
+                    let answer = || dispatcher.answer_request(request, &models, cancel, sink);
+                    dispatcher.inbox.while_serving(answer)
                 }),
                 cancel: own.shutdown.cancel.clone(),
                 log,
@@ -88,7 +89,6 @@ impl Dispatcher {
         cancel: &Cancel,
         sink: &(dyn Fn(Event) + Sync),
     ) -> Result<(Response, Vec<ToolCall>), Refusal> {
-        let _running = self.inbox.begin_other();
         let agent = self.agents.agent()?;
         if let Some(model) = &request.model {
             let chosen = agent.models.choose(model, None);
@@ -99,12 +99,12 @@ impl Dispatcher {
         let agent = with_client_tools(&agent, &request, &id, &calls)?;
         let question = question(request, id, cancel)?;
         let show = |event: Event| {
-            self.show(&question.origin, event.clone());
+            self.show(&question.origin, &event);
             sink(event);
         };
         let response = agent.run(&question, &show);
         let done = Event::Done(Box::new(response.clone()));
-        self.show(&question.origin, done);
+        self.show(&question.origin, &done);
         let calls = std::mem::take(&mut *sync::lock(&calls));
         Ok((response, calls))
     }

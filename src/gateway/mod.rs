@@ -79,24 +79,24 @@ impl Dispatcher {
     }
 
     /// Logs an event, and shows it in its channel.
-    fn show(&self, origin: &Origin, event: Event) {
-        if let Some((level, text)) = turn_log::line(&event) {
+    fn show(&self, origin: &Origin, event: &Event) {
+        if let Some((level, text)) = turn_log::line(event) {
             let text = format!("{} {}: {text}", origin.channel, origin.chat);
             (self.turn_log)(level, &text);
         }
         let channels = self.channels.iter();
         let own = channels.filter(|channel| channel.name() == origin.channel);
-        own.for_each(|channel| channel.show(&origin.chat, &event));
+        own.for_each(|channel| channel.show(&origin.chat, event));
     }
 
     /// Shows the number of running background tasks of a conversation.
     fn show_tasks(&self, origin: &Origin, session: &str) {
-        self.show(origin, Event::Background(self.tasks.open(Some(session))));
+        self.show(origin, &Event::Background(self.tasks.open(Some(session))));
     }
 
     fn show_failure(&self, origin: &Origin, result: Result<()>) {
         if let Err(e) = result {
-            self.show(origin, Event::Notice(e.message));
+            self.show(origin, &Event::Notice(e.message));
         }
     }
 }

@@ -108,11 +108,6 @@ impl Gateway {
         self.tell(text);
     }
 
-    /// Wakes the clock. If the channel is full, a wake-up is already pending.
-    pub(super) fn wake_clock(&self) {
-        let _full = self.clock.try_send(());
-    }
-
     /// Handles an event of the poller. Returns whether the program restarts now, and leaves new updates to the restarted one.
     pub(super) fn handle(self: &Arc<Self>, event: PollEvent) -> bool {
         let (home, now) = (&self.setup.app.home, SystemTime::now());
@@ -124,8 +119,8 @@ impl Gateway {
         };
         self.logged(recorded.doing("writing the status file"));
         if event != PollEvent::Arrived {
-            // Jobs or the clock may have changed, or messages been posted.
-            self.wake_clock();
+            // Jobs or the clock may have changed, or messages been posted. A full channel already contains a wake-up.
+            let _full = self.clock.try_send(());
             self.dispatcher.outbox.wake();
         }
         self.check_config();
@@ -140,9 +135,8 @@ impl Gateway {
             return;
         }
         *seen = stamp;
-        let setup = GatewaySetup::check(self.setup.app.reread());
-        // Asks Telegram, so it may take long.
-        let proven = setup.and_then(|setup| setup.check_channels(self).map(|()| setup.notices));
+        // May ask a model's host, or run the command of a key, so it may take long.
+        let proven = GatewaySetup::check(self.setup.app.reread());
         let Shutdown {
             cancel, restart, ..
         } = &*self.shutdown;
@@ -151,7 +145,7 @@ impl Gateway {
         }
         let is_planned = restart.swap(proven.is_ok(), Ordering::SeqCst);
         let notices = match proven {
-            Ok(notices) => notices,
+            Ok(setup) => setup.notices,
             Err(e) => {
                 let kept = "config.json is invalid; keeping the previous settings";
                 return self.report(&format!("{kept}: {}", e.message));

@@ -78,7 +78,7 @@ impl TaskSink for Reports {
 
     fn event(&self, origin: &Origin, event: Event) {
         if let Some(own) = self.1.upgrade() {
-            own.show(origin, event);
+            own.show(origin, &event);
         }
     }
 

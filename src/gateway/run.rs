@@ -195,13 +195,12 @@ fn begin_run(home: &Home, message: &Inbound) -> Result<()> {
     archive::keep_newest_segments(home, &own, KEPT_RUNS, &cancel)
 }
 
-/// Returns the title of the note that the chat's conversation gets with an answer.
-pub(crate) fn note_title(source: &Source) -> String {
-    let name = match source {
-        Source::Job(run) => run.name.as_str(),
-        _ => "",
-    };
-    format!("The job “{name}” sent this to the chat")
+/// Returns the title of the note that the chat's conversation gets with the answer of a run.
+pub(crate) fn note_title(source: &Source) -> Option<String> {
+    match source {
+        Source::Job(run) => Some(format!("The job “{}” sent this to the chat", run.name)),
+        _ => None,
+    }
 }
 
 impl Dispatcher {

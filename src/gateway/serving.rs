@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::thread::{Builder, JoinHandle};
+use std::thread::Builder;
 use std::time::Duration;
 
 use super::Dispatcher;
@@ -135,7 +135,6 @@ impl Dispatcher {
         let (failed, failures) = mpsc::channel();
         let (is_over, mut delivering) = (Arc::new(AtomicBool::new(false)), Vec::new());
         let reading = Arc::new(AtomicUsize::new(self.channels.len()));
-        let mut recording = None;
         for channel in &self.channels {
             let (own, failed, cancel) = (self.clone(), failed.clone(), cancel.clone());
             let (polled, left) = (channel.clone(), reading.clone());
@@ -151,11 +150,8 @@ impl Dispatcher {
                 }
             };
             let thread = Builder::new().name("read".to_owned()).spawn(poll);
-            let thread = thread.doing("starting a thread")?;
-            if channel.name() == telegram::CHANNEL {
-                // It may be recording updates.
-                recording = Some(thread);
-            } else {
+            thread.doing("starting a thread")?;
+            if channel.name() != telegram::CHANNEL {
                 let (own, channel, over) = (self.clone(), channel.clone(), is_over.clone());
                 let deliver = move || deliver(&*channel, &own.outbox, &over);
                 let thread = Builder::new().name("deliver".to_owned()).spawn(deliver);
@@ -163,7 +159,6 @@ impl Dispatcher {
             }
         }
         self.serve();
-        recording.map(JoinHandle::join);
         is_over.store(true, Ordering::SeqCst);
         self.outbox.wake();
         let mut served = failures.try_iter().next().map_or(Ok(()), Err);

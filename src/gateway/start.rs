@@ -1,6 +1,5 @@
 //! The gateway: Telegram, scheduled jobs, background tasks, and their supervision.
 
-use std::net::TcpListener;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -37,8 +36,6 @@ use crate::sync;
 use crate::telegram::admission::Admit;
 use crate::telegram::{Chats, MessageSender, Telegram};
 
-/// Time for Telegram to check a new token.
-const CHECK_TIME: Duration = Duration::from_secs(15);
 /// Time to finish sending a text when the program stops.
 const SEND_GRACE: Duration = Duration::from_secs(3);
 
@@ -113,25 +110,6 @@ impl GatewaySetup {
             heartbeat,
             notices,
         })
-    }
-
-    /// Checks settings that differ from the running gateway and could prevent a channel from serving: a token that Telegram
-    /// refuses, or an address in use.
-    pub(super) fn check_channels(&self, current: &Gateway) -> Result<()> {
-        let token = |bot: &Bot| bot.settings.token.clone();
-        match &self.bot {
-            Some(bot) if Some(token(bot)) != current.setup.bot.as_ref().map(token) => {
-                bot.check_token(&current.shutdown.cancel.with_timeout(CHECK_TIME))?;
-            }
-            _ => {}
-        }
-        let listen = current.setup.http.as_ref().map(|http| http.listen);
-        match &self.http {
-            Some(http) if Some(http.listen) != listen => TcpListener::bind(http.listen)
-                .map(drop)
-                .doing(format_args!("listening at {}", http.listen)),
-            _ => Ok(()),
-        }
     }
 }
 
@@ -275,7 +253,7 @@ fn log(loaded: &Loaded) -> Log {
     Log::new(log.level, log.json, journal)
 }
 
-/// Admits users by adding their ids to config.json. The monitor then applies the change.
+/// Admits users by adding their ids to config.json. The gateway then applies the change.
 fn admission(loaded: &Loaded) -> Box<Admit> {
     let (home, env) = (loaded.home.clone(), loaded.env.clone());
     Box::new(move |user| {

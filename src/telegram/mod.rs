@@ -43,7 +43,7 @@ pub(crate) use send::MessageSender;
 pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Budget) -> Result<String> + Send + Sync;
 
 /// Hint for a rejected token.
-pub(crate) const REFUSED_TOKEN: &str =
+const REFUSED_TOKEN: &str =
     "copy it again from @BotFather into channels.telegram.token, or TELEGRAM_BOT_TOKEN";
 
 /// Maximum back-off.

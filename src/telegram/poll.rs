@@ -105,7 +105,8 @@ impl Poller {
                         continue;
                     }
                     // Updates that cannot be recorded remain at Telegram.
-                    if let Err(e) = self.take(updates, &me) {
+                    let inbox = self.inbox().clone();
+                    if let Err(e) = inbox.while_serving(|| self.take(updates, &me)) {
                         self.pause(&mut back_off, &format!("cannot record messages: {e}"), None);
                         continue;
                     }
@@ -141,8 +142,7 @@ impl Poller {
     }
 
     fn watch(&self, event: PollEvent) -> bool {
-        let watch = self.chats.watch.get();
-        watch.is_some_and(|watch| watch(event))
+        self.chats.watch.get().is_some_and(|watch| watch(event))
     }
 
     fn sender(&self) -> &MessageSender {
