@@ -17,7 +17,6 @@ use crate::paths::UNNAMED;
 use crate::provider::catalog;
 use crate::provider::facts::{self, HostFacts};
 use crate::redact::{Redactor, change_texts};
-use crate::secret::Secret;
 use crate::session::SessionInfo;
 use crate::session::archive;
 use crate::text::{rfc3339, to_single_line};
@@ -148,12 +147,7 @@ pub(crate) fn set_values(loaded: &Loaded) -> Vec<(String, Value, String)> {
     let redactor = loaded.redactor();
     let config = serde_json::to_value(&*loaded.config).unwrap_or_default();
     let value_at = |path: &Vec<String>| {
-        let (value, written) = (path::get(&config, path)?, path::get(&loaded.file, path));
-        let secret = Secret::new(written.and_then(Value::as_str).unwrap_or_default());
-        let value = match (value.as_str(), keys::missing(&secret, &loaded.env)) {
-            (Some("(set)"), Some(variable)) => format!("({variable} is not set)").into(),
-            _ => redacted(&redactor, value),
-        };
+        let value = redacted(&redactor, path::get(&config, path)?);
         let from = match loaded.override_of(path) {
             Some(set) => format!("the variable {}", set.name),
             None => "config.json".to_owned(),

@@ -36,13 +36,25 @@ pub(crate) fn workspace(loaded: &Loaded) -> Result<PathBuf> {
 /// Returns the directories of `tools.write_paths`.
 pub(crate) fn tools_write(loaded: &Loaded) -> Result<Vec<Place>> {
     let paths = &loaded.config.tools.write_paths;
-    paths_of_setting("tools.write_paths", paths, Access::Write, &loaded.env)
+    opened("tools.write_paths", paths, Access::Write, loaded)
+}
+
+/// Resolves a setting of the tools to absolute paths. The workspace of `--workspace` replaces directories that overlap it.
+fn opened(setting: &str, paths: &[String], access: Access, loaded: &Loaded) -> Result<Vec<Place>> {
+    let mut places = paths_of_setting(setting, paths, access, &loaded.env)?;
+    let typed = loaded.override_of(&split(WORKSPACE));
+    let typed = typed.filter(|set| set.is_flag());
+    if let Some(typed) = typed.and_then(|set| set.value.as_str()).map(Path::new) {
+        let is_apart = |path: &Path| !path.starts_with(typed) && !typed.starts_with(path);
+        places.retain(|place| is_apart(&place.grant.path));
+    }
+    Ok(places)
 }
 
 /// Returns the tools' grants in addition to the workspace.
 pub(super) fn tools_grants(loaded: &Loaded) -> Result<Vec<Place>> {
     let paths = &loaded.config.tools.read_paths;
-    let read = paths_of_setting("tools.read_paths", paths, Access::Read, &loaded.env)?;
+    let read = opened("tools.read_paths", paths, Access::Read, loaded)?;
     Ok([tools_write(loaded)?, read].concat())
 }
 

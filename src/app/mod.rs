@@ -215,9 +215,7 @@ impl App {
     fn load(&self) -> Result<Loaded> {
         let text = self.text()?;
         let overrides = self.overrides.clone();
-        let mut loaded = config::load_for(&self.home, text, &self.env, overrides)?;
-        workspace::let_typed_win(&mut loaded);
-        Ok(loaded)
+        config::load_for(&self.home, text, &self.env, overrides)
     }
 
     /// Returns the text of config.json, or `None` without one.

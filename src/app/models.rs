@@ -90,11 +90,9 @@ pub(crate) fn chain(
 ) -> Result<Chain> {
     let first = match name {
         "" => first(loaded, notices)?,
-        name => Some(loaded.config.named(name, &loaded.env)?),
+        name => loaded.config.named(name, &loaded.env)?,
     };
-    let Some(first) = first.map(|model| with_known_default(model, &loaded.home)) else {
-        return Ok(Chain::default().then(Demo).with_window(0));
-    };
+    let first = with_known_default(first, &loaded.home);
     let rows = facts::rows(&loaded.home);
     let window = window(&first, &rows, loaded);
     let mut models = vec![first];
@@ -104,6 +102,11 @@ pub(crate) fn chain(
     for name in &loaded.config.agents.defaults.model_fallbacks {
         let model = loaded.config.named(name, &loaded.env);
         match model.map(|model| with_known_default(model, &loaded.home)) {
+            // A repeated model would fail in the same way.
+            Ok(model)
+                if models
+                    .iter()
+                    .any(|m| m.name == model.name && m.base == model.base) => {}
             Ok(model) => models.push(model),
             Err(e) => notices.push(format!(
                 "model_fallbacks: {} is left out: {e}",
@@ -116,24 +119,22 @@ pub(crate) fn chain(
     Ok(chain.with_window(window))
 }
 
-/// Returns the configured model, or else one of a local Ollama. `None` is the demo.
-fn first(loaded: &Loaded, notices: &mut Vec<String>) -> Result<Option<Model>> {
+/// Returns the configured model, or else one of a local Ollama, or else the demo.
+fn first(loaded: &Loaded, notices: &mut Vec<String>) -> Result<Model> {
     if let Some(model) = loaded.config.choose_model(&loaded.env)? {
-        return Ok(Some(model));
+        return Ok(model);
     }
-    if let Some(id) = ollama::pick_model(&loaded.env) {
-        let model = loaded.config.named(&format!("ollama/{id}"), &loaded.env)?;
-        notices.push(format!(
-            "no API key found; using {id} of Ollama at {}",
-            authority(&model.base)
-        ));
-        notices.extend(learn_window(loaded, &model));
-        return Ok(Some(model));
-    }
-    notices.push(
-        "no API key found; using the built-in demo. To use a real model, run `bantam onboard` or set OPENROUTER_API_KEY".to_owned(),
-    );
-    Ok(None)
+    let Some(id) = ollama::pick_model(&loaded.env) else {
+        notices.push(
+            "no API key found; using the built-in demo. To use a real model, run `bantam onboard` or set OPENROUTER_API_KEY".to_owned(),
+        );
+        return loaded.config.named("demo/demo", &loaded.env);
+    };
+    let model = loaded.config.named(&format!("ollama/{id}"), &loaded.env)?;
+    let host = authority(&model.base);
+    notices.push(format!("no API key found; using {id} of Ollama at {host}"));
+    notices.extend(learn_window(loaded, &model));
+    Ok(model)
 }
 
 /// Returns the context window: from the entry, or else the host's, up to the default. Larger windows must be configured,

@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use super::{WORKSPACE, grants, workspace};
+use super::{grants, workspace};
 use crate::access::Access;
 use crate::child::Network;
-use crate::config::{self, Loaded};
+use crate::config::Loaded;
 use crate::error::{Context, Error, Result};
-use crate::paths::of_user;
 use crate::ssrf::AddressGuard;
 use crate::template;
 use crate::worker::Workers;
@@ -102,21 +100,4 @@ fn make_searchable(dir: &Path) {
             std::fs::Permissions::from_mode(mode | 0o700),
         ));
     }
-}
-
-/// Removes configured directories that overlap the workspace of `--workspace`, which takes precedence in this run.
-pub(super) fn let_typed_win(loaded: &mut Loaded) {
-    let typed = loaded.override_of(&config::path::split(WORKSPACE));
-    let typed = typed.filter(|set| set.is_flag());
-    let Some(typed) = typed.and_then(|set| set.value.as_str()).map(PathBuf::from) else {
-        return;
-    };
-    let env = loaded.env.clone();
-    let is_apart = |written: &String| {
-        let path = of_user(written, env.get("HOME"));
-        !path.starts_with(&typed) && !typed.starts_with(&path)
-    };
-    let tools = &mut Arc::make_mut(&mut loaded.config).tools;
-    tools.read_paths.retain(is_apart);
-    tools.write_paths.retain(is_apart);
 }

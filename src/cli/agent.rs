@@ -277,13 +277,14 @@ fn overrides(app: &App, args: &Args) -> Result<Vec<Override>> {
     if let Some(dir) = args.value("workspace") {
         let dir = std::path::absolute(dir).doing("finding the workspace")?;
         let shown = dir.display().to_string();
-        if dir.is_file() {
-            let what = format!("--workspace: {} is a file", to_single_line(&shown, 300));
-            return Err(Error::usage(what).hint("name a directory; `-a` attaches a file"));
-        }
         if !dir.is_dir() {
-            let create = format!("mkdir -p {}", shell_words::quote(&shown));
-            return Err(not_found_near("directory", &shown, None, &create).doing("--workspace"));
+            let how = if dir.exists() {
+                "bantam -a"
+            } else {
+                "mkdir -p"
+            };
+            let how = format!("{how} {}", shell_words::quote(&shown));
+            return Err(not_found_near("directory", &shown, None, &how).doing("--workspace"));
         }
         let path = "agents.defaults.workspace";
         overrides.push(Override::new("--workspace", path, shown));

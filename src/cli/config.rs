@@ -111,7 +111,14 @@ fn whole_paths(names: &[String], mut value: Value) -> Value {
 
 /// Returns errors about unusable directories.
 fn problems(loaded: &Loaded) -> Vec<Error> {
-    let unusable = app::workers(loaded).err().into_iter();
+    let workspace = app::workspace(loaded).unwrap_or_default();
+    let file = workspace.ancestors().find(|path| path.is_file());
+    let what = file.map(|file| format!("agents.defaults.workspace: {} is a file", file.display()));
+    let error = |what| Error::config(what).hint("set it to a directory that you can write");
+    let unusable = what
+        .map(error)
+        .into_iter()
+        .chain(app::workers(loaded).err());
     unusable.chain(app::unconfirmed(&loaded.config)).collect()
 }
 

@@ -75,8 +75,8 @@ fn try_check(run: &CheckCommand, check: &JobCheck) -> String {
             format!("the check prints {lines} now, so the model would be asked")
         }
         Ok(Err(why)) => {
-            let what = "the check found nothing now, so the model would not be asked";
-            format!("{what}: {why}{ELSEWHERE}")
+            let more = if why.contains(": ") { ELSEWHERE } else { "" };
+            format!("the check found nothing now, so the model would not be asked: {why}{more}")
         }
         Err(e) => format!("warning: {}{ELSEWHERE}", to_single_line(&e.message, 300)),
     }

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::skills::source::fetch;
-use crate::skills::{self, Candidate, Skill, Skills};
+use crate::skills::{self, Candidate, Skill};
 use crate::storage::{self, Lock};
 use crate::text::{printable, to_single_line};
 use crate::{app, template};
@@ -18,12 +18,8 @@ use crate::{app, template};
 /// Time to wait for the lock, which is taken only for a few file writes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn load_skills(app: &App) -> Result<Skills> {
-    Ok(app::skills(app.loaded()?))
-}
-
 pub(super) fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
-    let found = load_skills(app)?.all();
+    let found = app::skills(app.loaded()?).all();
     found.problems.iter().for_each(|problem| notice(problem));
     if found.skills.is_empty() {
         notice("no skills; `bantam skills install DIR` adds one");
@@ -44,11 +40,10 @@ fn needs(skill: &Skill) -> Option<String> {
 
 pub(super) fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
-    let skills = load_skills(app)?;
+    let skills = app::skills(app.loaded()?);
     let found = skills.all();
-    let skill = found
-        .named(name)
-        .ok_or_else(|| skills::unknown(&skills, name))?;
+    let unknown = || skills::unknown(&skills, name);
+    let skill = found.named(name).ok_or_else(unknown)?;
     let lines: Vec<String> = skill.text.trim().lines().map(printable).collect();
     let (about, text) = (&skill.description, lines.join("\n"));
     print(&format!("{}: {about}\n\n{text}\n", skill.name)).map(|()| 0)
@@ -73,10 +68,8 @@ pub(super) fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         return print("Nothing installed\n").map(|()| 0);
     }
     let name = skills::install(&skills, skill)?;
-    print(&format!(
-        "Installed {name} in {}\n",
-        skills.dir().join(&name).display()
-    ))?;
+    let dir = skills.dir().join(&name);
+    print(&format!("Installed {name} in {}\n", dir.display()))?;
     if let Some(note) = skills.all().named(&name).and_then(needs) {
         notice(&format!("{name}: {note}"));
     }
@@ -106,7 +99,7 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
 pub(super) fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
     let shown = to_single_line(name, 64);
-    let skills = load_skills(app)?;
+    let skills = app::skills(app.loaded()?);
     if skills.all().named(name).is_none() && !skills.dir().join(name).is_dir() {
         return Err(skills::unknown(&skills, name));
     }

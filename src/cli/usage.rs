@@ -17,17 +17,12 @@ const DEFAULT_DAYS: u64 = 30;
 pub(super) fn run(app: &App, _: &Ui, given: &Args) -> Result<u8> {
     let days = given.number("days", 7)?.unwrap_or(DEFAULT_DAYS);
     let back = Duration::from_secs((days - 1).saturating_mul(86_400));
-    let since = SystemTime::now()
-        .checked_sub(back)
-        .unwrap_or(UNIX_EPOCH)
-        .max(UNIX_EPOCH);
+    let since = SystemTime::now().checked_sub(back).unwrap_or(UNIX_EPOCH);
     let since = app::local_time(&app.env)(since);
     let report = usage::report(&app.home.usage(), clip(&since, 10))?;
     for (file, lines) in &report.damaged {
-        notice(&format!(
-            "skipped {lines} damaged lines of usage/{}",
-            to_single_line(file, 40)
-        ));
+        let file = to_single_line(file, 40);
+        notice(&format!("skipped {lines} damaged lines of usage/{file}"));
     }
     if given.has("json") {
         let rows = report.rows.iter().map(|((date, model), totals)| {

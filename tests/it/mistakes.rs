@@ -40,7 +40,7 @@ agent --json -t sumarize hi           | 2 | usage  | summarize
 agent --json -a nosuch.txt hi         | 2 | usage  | starts in
 agent --json --schema nosuch.json hi  | 2 | usage  | no file named
 agent --json --workspace / hi         | 3 | config | --workspace: /
-agent --json --workspace /etc/hosts hi | 2 | usage | name a directory
+agent --json --workspace /etc/hosts hi | 2 | usage | `bantam -a /etc/hosts`
 agent --json --to pigeon:1 hi         | 2 | usage  | telegram:
 agent --json --tools read_fil hi      | 2 | usage  | `read_file`
 agent --json --model opnai/gpt-5 hi   | 2 | usage  | `openai/gpt-5`

@@ -7,7 +7,7 @@ use super::super::ui::Ui;
 use super::super::{doctor, say, table};
 use crate::app::App;
 use crate::config::vendors::{self, Protocol, VENDORS, Vendor};
-use crate::config::{self, Config, Env, Loaded, edit, keys};
+use crate::config::{self, Config, Env, Loaded, ModelEntry, edit, keys};
 use crate::doctor::Outcome;
 use crate::error::{Kind, Result};
 use crate::provider::catalog::{self, Offer};
@@ -263,13 +263,14 @@ fn ask_provider<'a>(app: &'a App, ui: &Ui) -> Result<ProviderChoice<'a>> {
 
 /// Returns the name of the server at an address: `server`, or with a number if another one has that name.
 fn server_name(address: &str, config: &Config) -> String {
-    let numbered = (2..).map(|n| format!("{SERVER}{n}"));
-    let mut names = std::iter::once(SERVER.to_owned()).chain(numbered);
+    let more = (2..).map(|n| format!("{SERVER}{n}"));
+    let mut names = [SERVER.to_owned()].into_iter().chain(more);
     let is_free = |name: &String| {
         let prefix = format!("{name}/");
-        let mut entries = config.model_list.iter();
-        let other = entries.find(|entry| entry.model.starts_with(&prefix));
-        other.is_none_or(|entry| entry.api_base.trim_end_matches('/') == address)
+        let is_other = |entry: &ModelEntry| {
+            entry.model.starts_with(&prefix) && entry.api_base.trim_end_matches('/') != address
+        };
+        !config.model_list.iter().any(is_other)
     };
     names.find(is_free).unwrap_or_default()
 }
