@@ -28,17 +28,7 @@ fn runner(model: &Model) -> Runner {
 
 fn evaluate(kind: Kind) -> Vec<Record> {
     let page = serve_page();
-    let attempt = |task: &tasks::Task| {
-        let model = model(kind, task, &page);
-        let config = model.config();
-        Runner {
-            config,
-            model: "test".to_owned(),
-            prompts: None,
-            timeout: Duration::from_secs(60),
-        }
-        .attempt(task, &page)
-    };
+    let attempt = |task: &tasks::Task| runner(&model(kind, task, &page)).attempt(task, &page);
     tasks::all().iter().map(attempt).collect()
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::json;
 
-use crate::harness::{CANARY, Home, has_all, has_fields, has_none, merged};
+use crate::harness::{CANARY, Home, has_all, has_fields, has_none};
 use crate::model::{Model, Reply, call};
 use crate::pdf::pdf;
 
@@ -189,7 +189,7 @@ fn planted_link_or_pipe_is_not_attached() {
         .says("not a regular file");
     // Not even a file that tools may read.
     let open = json!({ "agents": { "defaults": { "restrict_to_workspace": false } } });
-    home.config(&merged(model.config(), &open).to_string());
+    home.reconfigure(&model, &open);
     symlink("/etc/hostname", home.path("workspace/notes.txt")).unwrap();
     attach(at("workspace/notes.txt"))
         .exits(2)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged};
+use crate::harness::Home;
 use crate::model::{Model, Reply, Request};
 use crate::stored::{assert_single_result_per_call, sealed};
 
@@ -303,7 +303,7 @@ fn a_conversation_that_was_idle_for_long_begins_anew() {
     let home = Home::empty();
     for (hours, seen) in [(0.0, 3), (0.5, 1)] {
         let ttl = json!({ "session": { "ttl_hours": hours } });
-        home.config(&merged(model.config(), &ttl).to_string());
+        home.reconfigure(&model, &ttl);
         long_ago(&home, 2, "");
         home.agent(["-m", "anew"]).exits(0);
         let last = model.requests().pop().unwrap();

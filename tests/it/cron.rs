@@ -231,7 +231,7 @@ fn named_conversation_job_delivers_without_gateway() {
     );
     cron(&home, ["run", &id]).fails(3).prints("").says("token");
     let bot = json!({ "channels": { "telegram": { "token": TOKEN, "api_base": api.base() } } });
-    home.config(&merged(model.config(), &bot).to_string());
+    home.reconfigure(&model, &bot);
     cron(&home, ["run", "-q", &id])
         .answers("You said: plants.\n")
         .is_quiet();
@@ -304,7 +304,7 @@ fn a_model_schedules_within_bounds() {
     has_all(&results[0], ["already 100 jobs"]);
     has_all(&results[2], ["added the job"]);
 
-    home.config(&merged(model.config(), &json!({ "cron": { "enabled": false } })).to_string());
+    home.reconfigure(&model, &json!({ "cron": { "enabled": false } }));
     assert!(!home.run(["tools"]).stdout.contains("cron"));
 }
 
@@ -397,7 +397,7 @@ fn a_check_decides_whether_the_model_is_asked() {
     }
     assert_eq!(model.requests().len(), 1);
     let none = json!({ "tools": { "exec": { "enabled": false } } });
-    home.config(&merged(model.config(), &none).to_string());
+    home.reconfigure(&model, &none);
     cron(&home, ["add", "--if", "true", "-e", "1h", "x"]).fails(3);
 }
 
@@ -423,7 +423,7 @@ fn model_makes_a_check_where_commands_run_unasked() {
     for confirm in ["exec", "runs"] {
         let model = Model::scripted([add(), Reply::text("No.")]);
         let ask = json!({ "tools": { "confirm": [confirm] } });
-        home.config(&merged(model.config(), &ask).to_string());
+        home.reconfigure(&model, &ask);
         cron(&home, ["run", &id]).answers("").says("tools.confirm");
         home.agent(["-m", "look each hour"]);
         let refused = model.request(1).last("tool").clone();

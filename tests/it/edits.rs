@@ -268,7 +268,7 @@ fn a_tilde_of_a_tool_is_no_folder_of_the_workspace() {
     ]);
     user.dir("notes");
     let open = json!({ "tools": { "write_paths": ["~/notes"] } });
-    home.config(&merged(model.config(), &open).to_string());
+    home.reconfigure(&model, &open);
     let run = home.bantam().env("HOME", user.path(""));
     run.args(["agent", "-m", "go"]).run().exits(0);
     let told = model.request(1).texts("tool");

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, has_all, merged, until};
+use crate::harness::{Home, has_all, until};
 use crate::model::{Model, Reply};
 
 /// Returns the keys of the conversations of a home.
@@ -113,7 +113,7 @@ fn old_conversations_that_nobody_named_are_deleted_and_others_stay() {
     };
     let held = home.hold_session(&old);
     let never = json!({ "session": { "keep_days": 0 } });
-    home.config(&merged(model.config(), &never).to_string());
+    home.reconfigure(&model, &never);
     assert_eq!(
         (list(), keys(&home).len()),
         (4, 5),

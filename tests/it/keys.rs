@@ -84,7 +84,7 @@ fn a_key_is_looked_up_only_when_its_turn_comes() {
     let looked = home.path("looked");
     let command = format!("cmd:/bin/sh -c 'echo >{}; echo key-two'", looked.display());
     let keys = json!({ "model_list": [ { "api_key": "", "api_keys": ["${FIRST}", command] } ] });
-    home.config(&merged(model.config(), &keys).to_string());
+    home.reconfigure(&model, &keys);
     let ask = || {
         home.bantam()
             .env("FIRST", "key-one")

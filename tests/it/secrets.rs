@@ -322,7 +322,7 @@ fn the_endpoints_token_from_a_file_is_struck_from_results() {
     ]));
     let file = home.write("token", format!("{token}\n"));
     let http = json!({ "enabled": true, "listen": "127.0.0.1:0", "token": format!("file:{}", file.display()) });
-    home.config(&merged(model.config(), &json!({ "channels": { "http": http } })).to_string());
+    home.reconfigure(&model, &json!({ "channels": { "http": http } }));
     home.write("workspace/note.txt", format!("they say {token} here\n"));
     let gateway = home.bantam().arg("gateway").spawn();
     let door = crate::door::Door {

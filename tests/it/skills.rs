@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use crate::harness::{Home, has_all, has_none, until};
-use crate::model::{Model, Reply, Request, USAGE, call};
+use crate::model::{Model, Reply, USAGE, call};
 
 const TEA: &str =
     "---\nname: tea\ndescription: Makes tea. 茶\n---\nBoil water, then run sh scripts/steep.sh.\n";
@@ -98,19 +98,13 @@ fn the_user_calls_for_a_skill_by_name() {
     has_all(&model.request(1).last("user"), ["/etc/hosts says what?"]);
 }
 
-/// Returns the task of a subagent's request.
-fn task_of(request: &Request) -> Option<String> {
-    let said = request.texts("user").into_iter().next()?;
-    Some(said.split_once("The task:\n\n")?.1.to_owned())
-}
-
 #[test]
 fn subagents_work_side_by_side_in_contexts_of_their_own() {
     let (here, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let model = {
         let (here, seen) = (Arc::clone(&here), Arc::clone(&seen));
         Model::answering(move |request, _| {
-            if let Some(task) = task_of(request) {
+            if let Some(task) = request.task() {
                 here.fetch_add(1, Ordering::SeqCst);
                 // Both are received before either is answered.
                 until("both subagents ask", || here.load(Ordering::SeqCst) >= 2);
@@ -135,7 +129,7 @@ fn subagents_work_side_by_side_in_contexts_of_their_own() {
     // Two requests of the agent, and one for each subagent.
     assert_eq!(told["usage"]["total_tokens"], 4 * USAGE.2);
     let requests = model.requests();
-    for request in requests.iter().filter(|request| task_of(request).is_some()) {
+    for request in requests.iter().filter(|request| request.task().is_some()) {
         has_none(&request.body.to_string(), ["a secret of this conversation"]);
         for name in ["subagent", "message", "cron"] {
             assert!(
@@ -173,7 +167,7 @@ fn subagents_work_side_by_side_in_contexts_of_their_own() {
 fn a_subagent_uses_tools_and_has_none_below_it() {
     let model =
         Model::answering(
-            |request, _| match (task_of(request), request.texts("tool").len()) {
+            |request, _| match (request.task(), request.texts("tool").len()) {
                 (Some(_), 0) => Reply::calls([
                     call(
                         "x",
@@ -198,29 +192,6 @@ fn a_subagent_uses_tools_and_has_none_below_it() {
     assert_eq!(
         fs::read(home.path("workspace/moon.txt")).unwrap(),
         b"grey\n"
-    );
-}
-
-#[test]
-fn subagents_side_by_side_share_what_is_left_of_the_budget() {
-    let (model, home) = Home::of(Model::answering(|request, _| match task_of(request) {
-        Some(_) => Reply::call(
-            "list_dir",
-            &json!({ "path": ".", "depth": request.messages().len() }),
-        )
-        .counted(4000, 0),
-        None => Reply::calls(
-            ["a", "b", "c", "d"].map(|id| call(id, "subagent", &json!({ "task": id }))),
-        )
-        .counted(4000, 0),
-    }));
-    home.agent(["-m", "go", "--budget-tokens", "37000"])
-        .fails(6);
-    // Each had one running request when the budget was used up.
-    assert!(
-        (9..=12).contains(&model.requests().len()),
-        "{}",
-        model.requests().len()
     );
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::bot::{self, dies, ends, start};
 use crate::botapi::BotApi;
 use crate::harness::{Home, merged, until};
-use crate::model::{Model, Reply, Request, call};
+use crate::model::{Model, Reply, call};
 use crate::stored::open_tasks;
 
 const OWNER: i64 = 42;
@@ -21,10 +21,6 @@ fn config(model: &Model, api: &BotApi) -> Value {
     merged(bot::config(model, api), &limits)
 }
 
-fn is_task(request: &Request) -> bool {
-    request.texts("user")[0].contains("The task:\n\n")
-}
-
 /// Returns a model that starts sixteen tasks for each message and report, and replies to tasks by `work`.
 fn greedy(work: impl Fn() -> Reply + Send + Sync + 'static) -> Model {
     Model::answering(move |request, number| {
@@ -34,7 +30,7 @@ fn greedy(work: impl Fn() -> Reply + Send + Sync + 'static) -> Model {
             .map(|message| message["role"].clone());
         match last {
             _ if number >= TOO_MANY => Reply::text("Enough."),
-            _ if is_task(request) => work(),
+            _ if request.task().is_some() => work(),
             Some(role) if role == "tool" => Reply::text("Begun."),
             _ => Reply::calls((0..16).map(|n| {
                 call(
@@ -95,7 +91,9 @@ fn calls_per_message_are_limited() {
 fn endless_job_is_stopped_and_reported_once() {
     let model = Model::answering(|request, number| match number {
         TOO_MANY.. => Reply::text("Enough."),
-        _ if is_task(request) => Reply::call("list_dir", &json!({ "path": ".", "depth": number })),
+        _ if request.task().is_some() => {
+            Reply::call("list_dir", &json!({ "path": ".", "depth": number }))
+        }
         _ => Reply::call("subagent", &json!({ "task": number.to_string() })),
     });
     let api = BotApi::start();
@@ -113,7 +111,13 @@ fn endless_job_is_stopped_and_reported_once() {
         "{:?}",
         api.texts(OWNER)
     );
-    assert!(model.requests().iter().any(is_task), "it began no subagent");
+    assert!(
+        model
+            .requests()
+            .iter()
+            .any(|request| request.task().is_some()),
+        "it began no subagent"
+    );
 }
 
 #[test]
@@ -156,7 +160,7 @@ fn resumed_message_keeps_its_call_count() {
         TOO_MANY.. => Reply::text("Enough."),
         5 => Reply::text("lost").held(),
         // Each step of a turn waits for a subagent.
-        _ if is_task(request) => Reply::text("Done."),
+        _ if request.task().is_some() => Reply::text("Done."),
         _ => Reply::call("subagent", &json!({ "task": number.to_string() })),
     });
     let home = Home::with(&config(&model, &api));

@@ -13,12 +13,6 @@ use crate::stored::sent_items;
 
 const OWNER: i64 = 42;
 
-/// Returns the task of a request.
-fn task_of(request: &Request) -> Option<String> {
-    let said = request.texts("user").into_iter().next()?;
-    Some(said.split_once("The task:\n\n")?.1.to_owned())
-}
-
 /// Returns the report that a request must answer.
 fn report_of(request: &Request) -> Option<String> {
     let said = request.texts("user").pop()?;
@@ -36,7 +30,7 @@ fn spawning(
     work: impl Fn(&str) -> Reply + Send + Sync + 'static,
 ) -> Model {
     Model::answering(move |request, _| {
-        if let Some(task) = task_of(request) {
+        if let Some(task) = request.task() {
             return work(&task);
         }
         if let Some(report) = report_of(request) {
@@ -80,7 +74,7 @@ fn a_one_shot_waits_for_its_tasks_and_answers_their_reports() {
     let asked = model
         .requests()
         .iter()
-        .filter_map(task_of)
+        .filter_map(Request::task)
         .collect::<Vec<_>>();
     assert_eq!(asked, ["the moon"]);
     home.session("cli_default").has_one_result_per_call();
@@ -120,7 +114,7 @@ fn four_are_under_way_at_once_and_the_others_wait() {
     let home = Home::with(&model.config());
     let run = home.bantam().args(["agent", "-m", "go", "--json"]).spawn();
     model.wait_for_holds(4);
-    let tasks = || model.requests().iter().filter_map(task_of).count();
+    let tasks = || model.requests().iter().filter_map(Request::task).count();
     assert_eq!(tasks(), 4);
     for n in 5..=6 {
         model.release();
@@ -187,24 +181,25 @@ fn time_and_tokens_bound_the_whole() {
         started.elapsed()
     );
 
-    let (model, home) = Home::of(Model::answering(|request, _| match task_of(request) {
-        Some(_) => Reply::call(
-            "list_dir",
-            &json!({ "path": ".", "depth": request.messages().len() }),
-        )
-        .counted(4000, 0),
-        None if request.texts("tool").is_empty() => {
-            Reply::calls([spawn("a", "a"), spawn("b", "b")]).counted(4000, 0)
-        }
-        None => Reply::text("Begun.").counted(4000, 0),
-    }));
-    home.agent(["-m", "go", "--budget-tokens", "33000"])
-        .fails(6);
-    assert!(
-        (8..=10).contains(&model.requests().len()),
-        "{}",
-        model.requests().len()
-    );
+    for background in [true, false] {
+        let (model, home) = Home::of(Model::answering(move |request, _| {
+            let depth = json!({ "path": ".", "depth": request.messages().len() });
+            let task = |id| json!({ "task": id, "background": background });
+            let reply = match request.task() {
+                Some(_) => Reply::call("list_dir", &depth),
+                None if request.texts("tool").is_empty() => {
+                    Reply::calls(["a", "b"].map(|id| call(id, "subagent", &task(id))))
+                }
+                None => Reply::text("Begun."),
+            };
+            reply.counted(4000, 0)
+        }));
+        let run = home.agent(["-m", "go", "--budget-tokens", "33000"]);
+        run.fails(6);
+        // Each task had at most one running request when the budget was used up.
+        let asked = model.requests().len();
+        assert!((8..=10).contains(&asked), "{background}: {asked}");
+    }
 }
 
 /// Waits until the gateway has recorded this many sent messages.
@@ -288,7 +283,7 @@ fn too_many_are_refused() {
     );
     model.wait_for_holds(4);
     // A task that waits may still begin while others are being stopped.
-    assert_eq!(model.requests().iter().filter_map(task_of).count(), 4);
+    assert_eq!(model.requests().iter().filter_map(Request::task).count(), 4);
     api.text(OWNER, "/stop");
     assert_eq!(
         api.wait_for_texts(OWNER, 3)[2],
@@ -314,7 +309,7 @@ fn crashed_task_is_reported_and_not_rerun() {
         ["“the moon” was interrupted when the program ended"],
     );
     ends(gateway);
-    assert_eq!(model.requests().iter().filter_map(task_of).count(), 1);
+    assert_eq!(model.requests().iter().filter_map(Request::task).count(), 1);
     let gateway = start(&home);
     api.text(OWNER, "hello");
     api.wait_for_texts(OWNER, 3);
@@ -330,7 +325,7 @@ fn crashed_task_is_reported_and_not_rerun() {
 fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
     // During its answer; and when it was posted instead, but not sent.
     let model = Model::answering(
-        |request, number| match (task_of(request), report_of(request)) {
+        |request, number| match (request.task(), report_of(request)) {
             (Some(_), _) => Reply::text("grey"),
             (_, Some(_)) if number == 3 => Reply::text("lost").held(),
             (_, Some(_)) => Reply::text("asked again"),
@@ -366,7 +361,7 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
 
 #[test]
 fn a_report_arrives_although_the_model_cannot_answer_it() {
-    let model = Model::answering(|request, _| match (task_of(request), report_of(request)) {
+    let model = Model::answering(|request, _| match (request.task(), report_of(request)) {
         (Some(_), _) => Reply::text("grey"),
         (_, Some(_)) => Reply::error(400, "no such thing"),
         _ if request.messages().last().unwrap()["role"] == "tool" => Reply::text("Begun."),

@@ -230,7 +230,7 @@ fn a_tilde_is_the_users_home_for_every_tool() {
         Reply::text("Done."),
     ]);
     let open = json!({ "agents": { "defaults": { "restrict_to_workspace": false } } });
-    home.config(&merged(model.config(), &open).to_string());
+    home.reconfigure(&model, &open);
     let run = home.bantam().env("HOME", other.path(""));
     run.args(["agent", "-m", "go"]).run().exits(0);
     let told = model.request(1).texts("tool");
@@ -305,7 +305,7 @@ fn a_home_behind_a_link_that_tools_could_replace_is_refused() {
     let all = json!({ "agents": { "defaults": { "restrict_to_workspace": false } } });
     let some = json!({ "tools": { "write_paths": [links] } });
     for (open, by) in [(all, "restrict_to_workspace"), (some, "tools.write_paths")] {
-        home.config(&merged(model.config(), &open).to_string());
+        home.reconfigure(&model, &open);
         let run = home
             .bantam()
             .env("BANTAM_HOME", links.join("home"))

@@ -13,28 +13,16 @@ use crate::support::harness::Home;
 use crate::support::model::{Model, Reply};
 use serde_json::json;
 
-pub const TESTS: &[Test] = &[
-    (
-        "edges::a_key_leads_to_no_other_file",
+pub const TESTS: &[Test] = tests!(
+    edges,
+    [
         a_key_leads_to_no_other_file,
-    ),
-    (
-        "edges::another_id_is_another_question",
         another_id_is_another_question,
-    ),
-    (
-        "edges::two_homes_live_in_one_program",
         two_homes_live_in_one_program,
-    ),
-    (
-        "edges::a_background_task_reports_to_its_program",
         a_background_task_reports_to_its_program,
-    ),
-    (
-        "edges::a_conversation_of_the_caller_is_stored_nowhere",
-        a_conversation_of_the_caller_is_stored_nowhere,
-    ),
-];
+        a_conversation_of_the_caller_is_stored_nowhere
+    ]
+);
 
 fn a_key_leads_to_no_other_file() {
     let home = Home::empty();

@@ -10,10 +10,7 @@ use crate::Test;
 use crate::programs::Place;
 use crate::support::model::{Model, Reply};
 
-pub const TESTS: &[Test] = &[(
-    "homes::each_agent_has_a_home_and_a_sandbox_of_its_own",
-    each_agent_has_a_home_and_a_sandbox_of_its_own,
-)];
+pub const TESTS: &[Test] = tests!(homes, [each_agent_has_a_home_and_a_sandbox_of_its_own]);
 
 /// Reads the files of both, where allowed.
 const COMMAND: &str =

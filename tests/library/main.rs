@@ -9,6 +9,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+/// Returns the tests of a module with their names.
+macro_rules! tests {
+    ($module:ident, [$($test:ident),* $(,)?]) => {
+        &[$((concat!(stringify!($module), "::", stringify!($test)), $test)),*]
+    };
+}
+
 #[path = "../../docs/examples/ask.rs"]
 mod ask;
 #[path = "../../docs/examples/channel.rs"]

@@ -12,22 +12,16 @@ use serde_json::{Value, json};
 use crate::Test;
 use crate::support::model::{Model, Reply as Scripted, call};
 
-pub const TESTS: &[Test] = &[
-    (
-        "panics::a_tool_that_panics_gives_an_error_to_the_model",
-        a_tool,
-    ),
-    (
-        "panics::a_provider_that_panics_ends_the_turn_and_no_more",
-        a_provider,
-    ),
-    (
-        "panics::a_store_that_panics_ends_the_turn_and_no_more",
-        a_store,
-    ),
-];
+pub const TESTS: &[Test] = tests!(
+    panics,
+    [
+        a_tool_that_panics_gives_an_error_to_the_model,
+        a_provider_that_panics_ends_the_turn_and_no_more,
+        a_store_that_panics_ends_the_turn_and_no_more
+    ]
+);
 
-fn a_tool() {
+fn a_tool_that_panics_gives_an_error_to_the_model() {
     let model = Model::scripted([
         Scripted::calls([call("a", "fail", &json!({})), call("b", "fail", &json!({}))]),
         Scripted::text("It failed."),
@@ -67,7 +61,7 @@ impl Provider for Panicking {
     }
 }
 
-fn a_provider() {
+fn a_provider_that_panics_ends_the_turn_and_no_more() {
     let agent = Agent::builder().provider(Panicking).build().unwrap();
     let error = agent.ask("Fail!").unwrap_err();
     assert_eq!(
@@ -97,7 +91,7 @@ impl Store for Fragile {
     }
 }
 
-fn a_store() {
+fn a_store_that_panics_ends_the_turn_and_no_more() {
     let store = Fragile(MemoryStore::default());
     let note = Function::new(
         "note",

@@ -12,52 +12,22 @@ use crate::support::harness::{Home, has_all, has_none};
 use crate::support::model::{Model, Reply};
 use crate::support::tunnel::Proxy;
 
-pub const TESTS: &[Test] = &[
-    (
-        "pieces::a_model_is_asked_as_the_code_says",
+pub const TESTS: &[Test] = tests!(
+    pieces,
+    [
         a_model_is_asked_as_the_code_says,
-    ),
-    (
-        "pieces::a_reply_that_is_cut_has_no_known_cost",
         a_reply_that_is_cut_has_no_known_cost,
-    ),
-    (
-        "pieces::the_next_model_answers_when_the_first_fails",
         the_next_model_answers_when_the_first_fails,
-    ),
-    (
-        "pieces::a_model_has_several_keys_and_a_proxy",
         a_model_has_several_keys_and_a_proxy,
-    ),
-    (
-        "pieces::a_model_may_speak_anthropics_api",
         a_model_may_speak_anthropics_api,
-    ),
-    (
-        "pieces::a_session_has_values_and_a_title",
         a_session_has_values_and_a_title,
-    ),
-    (
-        "pieces::tools_are_listed_chosen_and_added",
         tools_are_listed_chosen_and_added,
-    ),
-    (
-        "pieces::the_prompt_sees_the_conversation",
         the_prompt_sees_the_conversation,
-    ),
-    (
-        "pieces::each_request_has_the_messages_that_a_filter_leaves",
         each_request_has_the_messages_that_a_filter_leaves,
-    ),
-    (
-        "pieces::a_program_may_leave_out_the_times",
         a_program_may_leave_out_the_times,
-    ),
-    (
-        "pieces::sandboxed_tools_need_init",
-        sandboxed_tools_need_init,
-    ),
-];
+        sandboxed_tools_need_init
+    ]
+);
 
 const EMPTY: &str = r#"{"type":"object","properties":{}}"#;
 

@@ -13,16 +13,13 @@ use crate::programs::Place;
 use crate::support::harness::has_all;
 use crate::support::model::{Model, Reply};
 
-pub const TESTS: &[Test] = &[
-    (
-        "policies::a_policy_goes_with_a_model_named_in_code",
+pub const TESTS: &[Test] = tests!(
+    policies,
+    [
         a_policy_goes_with_a_model_named_in_code,
-    ),
-    (
-        "policies::a_program_asks_before_a_call",
-        a_program_asks_before_a_call,
-    ),
-];
+        a_program_asks_before_a_call
+    ]
+);
 
 pub fn main() -> Result<()> {
     bantam::init();

@@ -13,63 +13,27 @@ use crate::Test;
 use crate::support::harness::{Home, has_none, until};
 use crate::support::model::{Model, Reply, call};
 
-pub const TESTS: &[Test] = &[
-    ("programs::ask_prints_the_answer", ask_prints_the_answer),
-    (
-        "programs::stream_shows_the_answer_and_its_tokens",
+pub const TESTS: &[Test] = tests!(
+    programs,
+    [
+        ask_prints_the_answer,
         stream_shows_the_answer_and_its_tokens,
-    ),
-    (
-        "programs::tool_gets_its_arguments_as_a_type",
         tool_gets_its_arguments_as_a_type,
-    ),
-    (
-        "programs::exec_runs_in_the_sandbox_of_its_home",
         exec_runs_in_the_sandbox_of_its_home,
-    ),
-    (
-        "programs::limits_end_a_turn_that_is_stopped",
         limits_end_a_turn_that_is_stopped,
-    ),
-    ("programs::sessions_are_kept_apart", sessions_are_kept_apart),
-    (
-        "programs::subagents_work_side_by_side",
+        sessions_are_kept_apart,
         subagents_work_side_by_side,
-    ),
-    (
-        "programs::mcp_has_a_sandbox_of_its_own",
         mcp_has_a_sandbox_of_its_own,
-    ),
-    (
-        "programs::chat_answers_what_a_crash_interrupted",
         chat_answers_what_a_crash_interrupted,
-    ),
-    (
-        "programs::pipe_channel_writes_an_answer_that_a_crash_has_kept",
         pipe_channel_writes_an_answer_that_a_crash_has_kept,
-    ),
-    (
-        "programs::channel_answers_each_line_before_it_ends",
         channel_answers_each_line_before_it_ends,
-    ),
-    (
-        "programs::store_goes_on_with_its_conversation",
         store_goes_on_with_its_conversation,
-    ),
-    (
-        "programs::research_searches_and_reads_by_its_rules",
         research_searches_and_reads_by_its_rules,
-    ),
-    (
-        "programs::usage_tells_what_each_answer_took",
         usage_tells_what_each_answer_took,
-    ),
-    (
-        "programs::tool_test_needs_no_model",
         tool_test_needs_no_model,
-    ),
-    ("programs::resume_repeats_nothing", resume_repeats_nothing),
-];
+        resume_repeats_nothing
+    ]
+);
 
 /// A directory for a program.
 pub struct Place(Home);

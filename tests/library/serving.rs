@@ -15,16 +15,13 @@ use crate::programs::Place;
 use crate::support::harness::Home;
 use crate::support::model::Model;
 
-pub const TESTS: &[Test] = &[
-    (
-        "serving::the_end_stops_what_reads",
+pub const TESTS: &[Test] = tests!(
+    serving,
+    [
         the_end_stops_what_reads,
-    ),
-    (
-        "serving::message_crashing_three_times_is_set_aside",
-        message_crashing_three_times_is_set_aside,
-    ),
-];
+        message_crashing_three_times_is_set_aside
+    ]
+);
 
 /// A model failure that crashes every program.
 struct Fatal;

@@ -11,13 +11,13 @@ use crate::programs::Place;
 use crate::store::Folder;
 use crate::support::store_check::check_store;
 
-pub const TESTS: &[Test] = &[
-    ("stores::a_folder_of_json_is_one", a_folder_of_json_is_one),
-    (
-        "stores::a_program_lists_conversations_and_erases_them",
-        a_program_lists_conversations_and_erases_them,
-    ),
-];
+pub const TESTS: &[Test] = tests!(
+    stores,
+    [
+        a_folder_of_json_is_one,
+        a_program_lists_conversations_and_erases_them
+    ]
+);
 
 fn a_folder_of_json_is_one() {
     let place = Place::new();

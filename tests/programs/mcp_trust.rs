@@ -92,14 +92,11 @@ fn tool_writable_program_is_refused_as_server() {
             "mcpServers.fake.cwd",
         ),
     ] {
-        home.config(
-            &merged(
-                model.config(),
-                &json!({
-                    "mcpServers": { "fake": entry }, "tools": { "write_paths": [shared] }
-                }),
-            )
-            .to_string(),
+        home.reconfigure(
+            &model,
+            &json!({
+                "mcpServers": { "fake": entry }, "tools": { "write_paths": [shared] }
+            }),
         );
         let run = home.run(["mcp", "test", "fake"]);
         run.exits(3)
@@ -111,12 +108,9 @@ fn tool_writable_program_is_refused_as_server() {
     let entry = json!({
         "command": "python3", "args": [apart, "good", workspace], "read": [apart], "network": false
     });
-    home.config(
-        &merged(
-            model.config(),
-            &json!({ "mcpServers": { "fake": entry }, "tools": { "write_paths": [shared] } }),
-        )
-        .to_string(),
+    home.reconfigure(
+        &model,
+        &json!({ "mcpServers": { "fake": entry }, "tools": { "write_paths": [shared] } }),
     );
     home.run(["mcp", "test", "fake"]).exits(0);
 }
@@ -165,7 +159,7 @@ fn server_with_keys_runs_no_workspace_code() {
             more,
         );
         let servers = json!({ "mcpServers": { "fake": entry } });
-        home.config(&merged(model.config(), &servers).to_string());
+        home.reconfigure(&model, &servers);
         home.run(["mcp", "test", "fake"])
     };
     for entry in &entries {

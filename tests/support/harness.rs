@@ -178,6 +178,11 @@ impl Home {
         Self::with(&merged(model.config(), more))
     }
 
+    /// Configures the home to ask this model, with more settings.
+    pub fn reconfigure(&self, model: &Model, more: &Value) {
+        self.config(&merged(model.config(), more).to_string());
+    }
+
     /// Writes `config.json`, readable only by its owner, as bantam would.
     pub fn config(&self, text: &str) {
         self.write("config.json", text);

@@ -38,6 +38,12 @@ impl Request {
             .map(|(_, value)| value.as_str())
     }
 
+    /// Returns the task, if a subagent asks.
+    pub fn task(&self) -> Option<String> {
+        let said = self.texts("user").into_iter().next()?;
+        Some(said.split_once("The task:\n\n")?.1.to_owned())
+    }
+
     pub fn is_streamed(&self) -> bool {
         self.body["stream"] == true
     }

@@ -2,6 +2,7 @@
 
 use super::{LIMIT, checked, entities, render_pieces};
 use crate::computed::computed;
+use crate::fuzz::below;
 use crate::markdown::pieces;
 use crate::rng::Rng;
 
@@ -39,27 +40,19 @@ fn nasty_things_inside_of_nasty_things_are_taken() {
     assert!(count > 1000, "{count}");
 }
 
-struct Dice(Rng);
-
-impl Dice {
-    fn below(&mut self, most: usize) -> usize {
-        usize::try_from(self.0.below(most as u64)).unwrap()
-    }
-}
-
 /// Returns a random text of up to `parts` parts that resembles an answer.
-fn composition(dice: &mut Dice, parts: usize) -> String {
+fn composition(dice: &mut Rng, parts: usize) -> String {
     let mut text = String::new();
-    for _ in 0..=dice.below(parts) {
-        match dice.below(12) {
+    for _ in 0..=below(dice, parts) {
+        match below(dice, 12) {
             0 => text.push('\n'),
             1 => text.push_str("\n\n"),
             2 => text.push(' '),
-            3 => text.push_str(&" ".repeat(dice.below(9))),
-            4 => text.push_str(&"word ".repeat(dice.below(300))),
+            3 => text.push_str(&" ".repeat(below(dice, 9))),
+            4 => text.push_str(&"word ".repeat(below(dice, 300))),
             5 => text.push_str(
-                &["x", "語", "👍🏽", "\"", "*", "`", "[", "> "][dice.below(8)]
-                    .repeat(dice.below(700)),
+                &["x", "語", "👍🏽", "\"", "*", "`", "[", "> "][below(dice, 8)]
+                    .repeat(below(dice, 700)),
             ),
             6 => text.push_str(
                 [
@@ -70,9 +63,9 @@ fn composition(dice: &mut Dice, parts: usize) -> String {
                     "\n  1. ",
                     "\n# ",
                     "\n|a|b|\n|-|-|\n|",
-                ][dice.below(7)],
+                ][below(dice, 7)],
             ),
-            _ => text.push_str(nasty()[dice.below(nasty().len())]),
+            _ => text.push_str(nasty()[below(dice, nasty().len())]),
         }
     }
     text
@@ -84,10 +77,10 @@ fn random_markdown_makes_valid_messages() {
     let number =
         |text: Option<&str>, default: u64| text.map_or(default, |text| text.parse().unwrap());
     let cases = number(option_env!("BANTAM_CASES"), 600);
-    let mut dice = Dice(Rng(number(option_env!("BANTAM_SEED"), 20_260)));
+    let mut dice = Rng(number(option_env!("BANTAM_SEED"), 20_260));
     let mut cut = 0;
     for _ in 0..cases {
-        let parts = [8, 30, 120][dice.below(3)];
+        let parts = [8, 30, 120][below(&mut dice, 3)];
         cut += u64::from(checked(&composition(&mut dice, parts)).len() > 1);
     }
     println!("{cases} compositions, {cut} of them in more than one piece");
@@ -99,12 +92,12 @@ fn random_markdown_makes_valid_messages() {
 
 #[test]
 fn terminal_output_is_independent_of_chunking() {
-    let mut dice = Dice(Rng(20_261));
+    let mut dice = Rng(20_261);
     for _ in 0..200 {
         let text = composition(&mut dice, 12);
-        let columns = 1 + dice.below(100);
+        let columns = 1 + below(&mut dice, 100);
         let whole = render_pieces(&text, columns, usize::MAX);
-        for size in [1, 1 + dice.below(9)] {
+        for size in [1, 1 + below(&mut dice, 9)] {
             let cut = render_pieces(&text, columns, size);
             assert!(
                 cut == whole,
