@@ -172,13 +172,10 @@ pub use session::{
 pub use tool::{CallContext, Function, PendingCall, Registry, Risk, Task, ToolOutput, ToolSpec};
 pub use worker::init;
 
-// Of the tests: limits on time, random inputs and numbers, temporary directories.
+// Of the tests: limits on time, random numbers, temporary directories.
 #[cfg(test)]
 #[path = "../tests/support/computed.rs"]
 mod computed;
-#[cfg(test)]
-#[path = "../tests/support/fuzz.rs"]
-mod fuzz;
 #[cfg(test)]
 #[path = "../tests/support/rng.rs"]
 mod rng;

@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::*;
 use crate::cancel::Cancel;
-use crate::fuzz::{below, fuzz};
 use crate::provider::ToolOffer;
 use crate::provider::reply::{Read, ReplyBuilder};
 use crate::provider::{anthropic, openai, responses};
+use crate::rng::{below, fuzz};
 use crate::sse;
 use crate::test_dir::TestDir;
 use crate::tool::ToolSpec;

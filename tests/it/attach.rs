@@ -250,7 +250,7 @@ fn a_pdf_is_a_document_to_anthropic() {
     assert_eq!(content[1]["text"], "[file: plan.pdf]");
     let part = &content[2];
     has_fields(
-        &part,
+        part,
         &json!({ "type": "document", "source": { "media_type": "application/pdf" }, "title": "plan.pdf" }),
     );
 }

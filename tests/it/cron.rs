@@ -68,7 +68,7 @@ fn a_job_is_added_listed_switched_and_removed() {
     let id = run.stdout.split(' ').nth(2).unwrap().to_owned();
     let job = &stored(&home)["jobs"][0];
     assert_eq!(stored(&home)["version"], 1);
-    has_fields(&job, &json!({ "id": id, "name": "news", "enabled": true }));
+    has_fields(job, &json!({ "id": id, "name": "news", "enabled": true }));
     assert_eq!(
         job["schedule"],
         json!({"kind": "cron", "expr": "30 7 * * mon-fri", "tz": "Asia/Kolkata"})

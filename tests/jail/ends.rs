@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::attack::{Attack, Effect, sh};
-use crate::fixture::{Disk, Fixture, new_name};
-use crate::harness::{merged, until};
+use crate::fixture::Fixture;
+use crate::harness::until;
 use crate::kernel::Rule;
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
 use crate::model::{Model, Reply, call};
@@ -67,15 +67,7 @@ fn all_end(ground: Ground, end: End) {
                 )
             })
         };
-        let config = merged(model.config(), &json!({}));
-        let fixture = Arc::new(Fixture::new(
-            netns,
-            new_name(),
-            ground.owner,
-            &[CROWD],
-            &config,
-            Disk::Shared,
-        ));
+        let fixture = Fixture::shared(netns, ground.owner, &[CROWD], &model.config());
         fs::write(fixture.workspace().join(CROWD.file()), CROWD.text()).unwrap();
         fixture.prepare(&[CROWD]);
         fixture.count_processes_of(&CROWD);

@@ -99,6 +99,12 @@ pub fn canary(name: &str, id: &str) -> String {
 }
 
 impl Fixture {
+    /// Sets up a fixture on the disk of the tests.
+    pub fn shared(netns: &Netns, uid: u32, attacks: &[Attack], config: &Value) -> Arc<Self> {
+        let fixture = Self::new(netns, new_name(), uid, attacks, config, Disk::Shared);
+        Arc::new(fixture)
+    }
+
     /// Sets up all targets, without attacks.
     pub fn new(
         netns: &Netns,

@@ -15,8 +15,7 @@ use crate::fixture::{Fixture, is_alive};
 use crate::harness::{has_all, has_none, walk};
 use crate::matrix::{attacks, ground};
 use crate::model::call;
-use crate::netns;
-use crate::refusal::told_in;
+use crate::refusal::told;
 use crate::runner::Ground;
 
 /// Default number of runs, and the first seed.
@@ -173,64 +172,62 @@ fn check_outside_unchanged(ground: Ground) {
     let seeds: Vec<u64> = (FIRST_SEED..FIRST_SEED + runs).collect();
     // A turn limits its calls, and the harness limits its time.
     for (n, seeds) in seeds.chunks(30).enumerate() {
-        netns::enter(ground.owner, "nothing", |netns| {
-            let seeds = seeds.to_vec();
-            let ask = move |fixture: &Fixture, _: &[String]| {
-                fixture.prepare(&[bystander()]);
-                let command = |script: &str| json!({ "command": format!(". ./env-P15; python3 {script}; echo over"), "timeout": 60 });
-                let mut calls = vec![call("single", "exec", &command("single.py"))];
-                calls.extend(seeds.iter().map(|seed| {
-                    call(
-                        &seed.to_string(),
-                        "exec",
-                        &command(&format!("fuzz.py {seed} {CALLS}")),
-                    )
-                }));
-                calls
-            };
-            let before = std::sync::Mutex::new(BTreeMap::new());
-            let set = |fixture: &Fixture| {
-                file(fixture, "single.py", SINGLE_CALLS);
-                file(fixture, "fuzz.py", FUZZER);
-                *before.lock().unwrap() = outside(fixture);
-            };
-            told_in(netns, ground, &json!({}), set, ask, |fixture, results| {
-                let single = &results[0].1;
-                has_all(single, ["all-denied"]);
-                has_none(single, ["Traceback"]);
-                for (seed, told) in &results[1..] {
-                    // It may kill itself and its processes, but not the worker. A run that cancels its own alarm ends at the
-                    // time limit of the command.
-                    assert!(!told.contains("worker process"), "seed {seed}: {told}");
-                }
-                let seeds = &results[1..];
-                let made: Vec<u32> = seeds
-                    .iter()
-                    .map(|(seed, _)| calls_made(fixture, seed))
-                    .collect();
-                let enough = u32::try_from(seeds.len()).unwrap() * CALLS / 10;
-                assert!(
-                    !made.contains(&0) && made.iter().sum::<u32>() > enough,
-                    "{made:?} calls of {seeds:?}"
-                );
-                let (before, after) = (before.lock().unwrap(), outside(fixture));
-                let changed: Vec<_> = after
-                    .iter()
-                    .filter(|(path, seen)| before.get(*path) != Some(seen))
-                    .collect();
-                assert!(
-                    changed.is_empty() && before.len() == after.len(),
-                    "chunk {n}: {changed:.500?}"
-                );
-                let victim = bystander();
-                // Unchanged from this process.
-                let niceness = getpriority_process(None).unwrap();
-                assert_eq!(fixture.niceness(&victim), i64::from(niceness), "chunk {n}");
-                assert!(
-                    is_alive(fixture.victim_number(&victim)) && !fixture.is_stopped(&victim),
-                    "chunk {n}"
-                );
-            });
+        let seeds = seeds.to_vec();
+        let ask = move |fixture: &Fixture, _: &[String]| {
+            fixture.prepare(&[bystander()]);
+            let command = |script: &str| json!({ "command": format!(". ./env-P15; python3 {script}; echo over"), "timeout": 60 });
+            let mut calls = vec![call("single", "exec", &command("single.py"))];
+            calls.extend(seeds.iter().map(|seed| {
+                call(
+                    &seed.to_string(),
+                    "exec",
+                    &command(&format!("fuzz.py {seed} {CALLS}")),
+                )
+            }));
+            calls
+        };
+        let before = std::sync::Mutex::new(BTreeMap::new());
+        let set = |fixture: &Fixture| {
+            file(fixture, "single.py", SINGLE_CALLS);
+            file(fixture, "fuzz.py", FUZZER);
+            *before.lock().unwrap() = outside(fixture);
+        };
+        told(ground, &json!({}), set, ask, |fixture, results| {
+            let single = &results[0].1;
+            has_all(single, ["all-denied"]);
+            has_none(single, ["Traceback"]);
+            for (seed, told) in &results[1..] {
+                // It may kill itself and its processes, but not the worker. A run that cancels its own alarm ends at the
+                // time limit of the command.
+                assert!(!told.contains("worker process"), "seed {seed}: {told}");
+            }
+            let seeds = &results[1..];
+            let made: Vec<u32> = seeds
+                .iter()
+                .map(|(seed, _)| calls_made(fixture, seed))
+                .collect();
+            let enough = u32::try_from(seeds.len()).unwrap() * CALLS / 10;
+            assert!(
+                !made.contains(&0) && made.iter().sum::<u32>() > enough,
+                "{made:?} calls of {seeds:?}"
+            );
+            let (before, after) = (before.lock().unwrap(), outside(fixture));
+            let changed: Vec<_> = after
+                .iter()
+                .filter(|(path, seen)| before.get(*path) != Some(seen))
+                .collect();
+            assert!(
+                changed.is_empty() && before.len() == after.len(),
+                "chunk {n}: {changed:.500?}"
+            );
+            let victim = bystander();
+            // Unchanged from this process.
+            let niceness = getpriority_process(None).unwrap();
+            assert_eq!(fixture.niceness(&victim), i64::from(niceness), "chunk {n}");
+            assert!(
+                is_alive(fixture.victim_number(&victim)) && !fixture.is_stopped(&victim),
+                "chunk {n}"
+            );
         });
     }
 }

@@ -13,8 +13,7 @@ use crate::harness::merged;
 use crate::kernel;
 use crate::matrix::{COLUMNS, IN_NAMESPACES, LANDLOCK_ALONE, NO_LANDLOCK, attacks, ground};
 use crate::model::call;
-use crate::netns;
-use crate::refusal::told_in;
+use crate::refusal::told;
 use crate::runner::Ground;
 
 /// Attacks on sockets by path, which succeed without a sandbox in [`crate::matrix`].
@@ -43,32 +42,30 @@ fn sockets_are_out_of_reach(column: usize) {
     ];
     for open in opened {
         let ground = ground(column);
-        netns::enter(ground.owner, "nothing", |netns| {
+        let chosen: Vec<Attack> = attacks()
+            .into_iter()
+            .filter(|attack| SOCKETS.contains(&attack.id))
+            .collect();
+        let ask = |fixture: &Fixture, _: &[String]| {
             let chosen: Vec<Attack> = attacks()
                 .into_iter()
                 .filter(|attack| SOCKETS.contains(&attack.id))
                 .collect();
-            let ask = |fixture: &Fixture, _: &[String]| {
-                let chosen: Vec<Attack> = attacks()
-                    .into_iter()
-                    .filter(|attack| SOCKETS.contains(&attack.id))
-                    .collect();
-                fixture.prepare(&chosen);
-                let command =
-                    |attack: &Attack| json!({ "command": attack.command(fixture.marker(attack)) });
-                chosen
-                    .iter()
-                    .map(|attack| call(attack.id, "exec", &command(attack)))
-                    .collect()
-            };
-            let set = |fixture: &Fixture| configure(fixture, &open(fixture));
-            told_in(netns, ground, &json!({}), set, ask, |fixture, told| {
-                fixture.wait_for_listeners();
-                for attack in &chosen {
-                    assert!(fixture.has_begun(attack), "{told:?}");
-                    assert!(!fixture.shows(attack, ""), "{}: {told:?}", attack.id);
-                }
-            });
+            fixture.prepare(&chosen);
+            let command =
+                |attack: &Attack| json!({ "command": attack.command(fixture.marker(attack)) });
+            chosen
+                .iter()
+                .map(|attack| call(attack.id, "exec", &command(attack)))
+                .collect()
+        };
+        let set = |fixture: &Fixture| configure(fixture, &open(fixture));
+        told(ground, &json!({}), set, ask, |fixture, told| {
+            fixture.wait_for_listeners();
+            for attack in &chosen {
+                assert!(fixture.has_begun(attack), "{told:?}");
+                assert!(!fixture.shows(attack, ""), "{}: {told:?}", attack.id);
+            }
         });
     }
 }
@@ -94,33 +91,31 @@ fn pipes_in_readable_trees_are_not_written_to_under_landlock() {
             landlock,
             ..starter.ground(rules)
         };
-        netns::enter(ground.owner, "nothing", |netns| {
-            let reader = OnceLock::new();
-            let set = |fixture: &Fixture| {
-                let pipe = fixture.path("outside/pipe");
-                mknodat(CWD, &pipe, FileType::Fifo, Mode::empty(), 0).unwrap();
-                fs::set_permissions(&pipe, Permissions::from_mode(0o666)).unwrap();
-                chown(&pipe, Some(fixture.uid), Some(fixture.uid)).unwrap();
-                // Opened in both directions, so that neither end waits for the other.
-                let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                reader
-                    .set(open(&pipe, flags, Mode::empty()).unwrap())
-                    .unwrap();
-                configure(fixture, &outside(fixture, "read_paths"));
-            };
-            let ask = |fixture: &Fixture, _: &[String]| {
-                let command = format!(
-                    "echo begun; echo heard >{}",
-                    fixture.path("outside/pipe").display()
-                );
-                vec![call("write", "exec", &json!({ "command": command }))]
-            };
-            told_in(netns, ground, &json!({}), set, ask, |_, told| {
-                assert!(told[0].1.contains("begun"), "{name}: {told:?}");
-                let mut bytes = [0; 16];
-                let heard = rustix::io::read(reader.get().unwrap(), &mut bytes).is_ok();
-                assert_eq!(heard, rules.contains(&NO_LANDLOCK), "{name}: {told:?}");
-            });
+        let reader = OnceLock::new();
+        let set = |fixture: &Fixture| {
+            let pipe = fixture.path("outside/pipe");
+            mknodat(CWD, &pipe, FileType::Fifo, Mode::empty(), 0).unwrap();
+            fs::set_permissions(&pipe, Permissions::from_mode(0o666)).unwrap();
+            chown(&pipe, Some(fixture.uid), Some(fixture.uid)).unwrap();
+            // Opened in both directions, so that neither end waits for the other.
+            let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            reader
+                .set(open(&pipe, flags, Mode::empty()).unwrap())
+                .unwrap();
+            configure(fixture, &outside(fixture, "read_paths"));
+        };
+        let ask = |fixture: &Fixture, _: &[String]| {
+            let command = format!(
+                "echo begun; echo heard >{}",
+                fixture.path("outside/pipe").display()
+            );
+            vec![call("write", "exec", &json!({ "command": command }))]
+        };
+        told(ground, &json!({}), set, ask, |_, told| {
+            assert!(told[0].1.contains("begun"), "{name}: {told:?}");
+            let mut bytes = [0; 16];
+            let heard = rustix::io::read(reader.get().unwrap(), &mut bytes).is_ok();
+            assert_eq!(heard, rules.contains(&NO_LANDLOCK), "{name}: {told:?}");
         });
     }
 }
@@ -140,42 +135,40 @@ fn other_disks_are_watched(column: usize) {
         [|_| everything(), |fixture| outside(fixture, "write_paths")];
     for (fill, open) in FILLS.into_iter().zip(opened.into_iter().cycle()) {
         let ground = ground(column);
-        netns::enter(ground.owner, "nothing", |netns| {
-            let set = |fixture: &Fixture| {
-                let disk = fixture.path("outside/other disk");
-                fs::create_dir(&disk).unwrap();
-                let size = "size=160m,nr_inodes=50000,mode=0777";
-                kernel::mount("tmpfs", &disk, size).unwrap();
-                configure(fixture, &open(fixture));
-            };
-            let ask = move |fixture: &Fixture, _: &[String]| {
-                let disk = fixture.path("outside/other disk");
-                let command = format!("D='{}'; {fill}", disk.display());
-                vec![call(
-                    "fill",
-                    "exec",
-                    &json!({ "command": command, "timeout": 30 }),
-                )]
-            };
-            told_in(netns, ground, &json!({}), set, ask, |fixture, told| {
-                let disk = fixture.path("outside/other disk");
-                let left = rustix::fs::statvfs(&disk).unwrap();
-                kernel::unmount(&disk).unwrap();
-                let left = [
-                    100 * left.f_bavail / left.f_blocks,
-                    100 * left.f_favail / left.f_files,
-                ];
-                let name = COLUMNS[column].0;
-                // A busy machine measures late, and less is left than on an idle one.
-                assert!(
-                    left[0] > 0 && left[1] > 0,
-                    "{name}: {left:?} % left, {fill}: {told:?}"
-                );
-                assert!(
-                    told[0].1.contains("the disk is nearly full"),
-                    "{name}, {fill}: {told:?}"
-                );
-            });
+        let set = |fixture: &Fixture| {
+            let disk = fixture.path("outside/other disk");
+            fs::create_dir(&disk).unwrap();
+            let size = "size=160m,nr_inodes=50000,mode=0777";
+            kernel::mount("tmpfs", &disk, size).unwrap();
+            configure(fixture, &open(fixture));
+        };
+        let ask = move |fixture: &Fixture, _: &[String]| {
+            let disk = fixture.path("outside/other disk");
+            let command = format!("D='{}'; {fill}", disk.display());
+            vec![call(
+                "fill",
+                "exec",
+                &json!({ "command": command, "timeout": 30 }),
+            )]
+        };
+        told(ground, &json!({}), set, ask, |fixture, told| {
+            let disk = fixture.path("outside/other disk");
+            let left = rustix::fs::statvfs(&disk).unwrap();
+            kernel::unmount(&disk).unwrap();
+            let left = [
+                100 * left.f_bavail / left.f_blocks,
+                100 * left.f_favail / left.f_files,
+            ];
+            let name = COLUMNS[column].0;
+            // A busy machine measures late, and less is left than on an idle one.
+            assert!(
+                left[0] > 0 && left[1] > 0,
+                "{name}: {left:?} % left, {fill}: {told:?}"
+            );
+            assert!(
+                told[0].1.contains("the disk is nearly full"),
+                "{name}, {fill}: {told:?}"
+            );
         });
     }
 }
@@ -195,23 +188,20 @@ fn other_disks_are_watched_under_landlock() {
 fn kernel_keys_are_hidden_in_namespaces() {
     for column in IN_NAMESPACES {
         let ground = ground(column);
-        netns::enter(ground.owner, "nothing", |netns| {
-            let ask = |_: &Fixture, _: &[String]| {
-                let command = "cat /proc/keys /proc/key-users; echo read";
-                vec![call("read", "exec", &json!({ "command": command }))]
-            };
-            told_in(
-                netns,
-                ground,
-                &json!({}),
-                |_| (),
-                ask,
-                |_, told| {
-                    let said = &told[0].1;
-                    assert!(said.contains("read") && !said.contains(':'), "{said}");
-                },
-            );
-        });
+        let ask = |_: &Fixture, _: &[String]| {
+            let command = "cat /proc/keys /proc/key-users; echo read";
+            vec![call("read", "exec", &json!({ "command": command }))]
+        };
+        told(
+            ground,
+            &json!({}),
+            |_| (),
+            ask,
+            |_, told| {
+                let said = &told[0].1;
+                assert!(said.contains("read") && !said.contains(':'), "{said}");
+            },
+        );
     }
 }
 
@@ -241,22 +231,20 @@ fn machine_state_is_hidden_and_unchanged_in_namespaces() {
     );
     for column in IN_NAMESPACES {
         let ground = ground(column);
-        netns::enter(ground.owner, "nothing", |netns| {
-            let names = names.join(" ");
-            let ask = move |_: &Fixture, _: &[String]| {
-                let command = format!(
-                    "for e in {names}; do for f in /proc/$e /proc/tty/$e; do \
+        let names = names.join(" ");
+        let ask = move |_: &Fixture, _: &[String]| {
+            let command = format!(
+                "for e in {names}; do for f in /proc/$e /proc/tty/$e; do \
                      timeout 1 head -c 9 $f | wc -c; ls -A $f | grep -v ^/; done; done 2>/dev/null | grep -vx 0; \
                      (echo 0 >/proc/self/oom_score_adj; echo x >/proc/self/comm) 2>/dev/null && echo written; \
                      cat /proc/self/oom_score_adj; grep -c . /proc/cpuinfo >/dev/null && echo read"
-                );
-                vec![call("read", "exec", &json!({ "command": command }))]
-            };
-            let judge = |_: &Fixture, told: Vec<(String, String)>| {
-                let (name, ..) = COLUMNS[column];
-                assert_eq!(told[0].1.trim(), "500\nread", "{name}");
-            };
-            told_in(netns, ground, &json!({}), |_| (), ask, judge);
-        });
+            );
+            vec![call("read", "exec", &json!({ "command": command }))]
+        };
+        let judge = |_: &Fixture, told: Vec<(String, String)>| {
+            let (name, ..) = COLUMNS[column];
+            assert_eq!(told[0].1.trim(), "500\nread", "{name}");
+        };
+        told(ground, &json!({}), |_| (), ask, judge);
     }
 }

@@ -11,7 +11,7 @@ use crate::kernel::{ALIAS, Birth};
 use crate::matrix::{Starter, ground};
 use crate::model::call;
 use crate::netns;
-use crate::refusal::told_in;
+use crate::refusal::{told, told_in};
 
 /// Confinements in which a program works.
 #[derive(Clone, Copy, PartialEq)]
@@ -180,23 +180,20 @@ fn programs_work(column: usize, left_out: Option<Works>, lost: &[&str]) {
     // Without a limit, because node needs a large data segment, and memory is not under test.
     let config = json!({ "tools": { "exec": { "memory_mb": 0 } } });
     let ground = ground(column);
-    netns::enter(ground.owner, "nothing", |netns| {
-        told_in(
-            netns,
-            ground,
-            &config,
-            |_| {},
-            ask,
-            |_, results| {
-                let failed: Vec<_> = results
-                    .iter()
-                    .filter(|(_, text)| !text.contains("fine") || text.contains("[exit"))
-                    .collect();
-                let names: Vec<&str> = failed.iter().map(|(name, _)| name.as_str()).collect();
-                assert_eq!(names, lost, "{failed:#?}");
-            },
-        );
-    });
+    told(
+        ground,
+        &config,
+        |_| (),
+        ask,
+        |_, results| {
+            let failed: Vec<_> = results
+                .iter()
+                .filter(|(_, text)| !text.contains("fine") || text.contains("[exit"))
+                .collect();
+            let names: Vec<&str> = failed.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, lost, "{failed:#?}");
+        },
+    );
 }
 
 #[test]
@@ -260,7 +257,7 @@ fn git_clones_through_the_proxy_of_a_guarded_network() {
             netns,
             ground,
             &config,
-            |_| {},
+            |_| (),
             ask,
             |_, results| {
                 assert!(results[0].1.contains("served"), "{results:?}");

@@ -19,7 +19,7 @@ use crate::runner::{Ground, ended, start};
 
 /// Number of calls in one reply; after 64, the rest is not run.
 const AT_ONCE: usize = 50;
-use crate::fixture::{Disk, Fixture, new_name};
+use crate::fixture::Fixture;
 
 /// Like qemu's emulation of another processor.
 const NO_SUBREAPER: &[Rule] = &[Rule(
@@ -28,16 +28,14 @@ const NO_SUBREAPER: &[Rule] = &[Rule(
     libc::EINVAL,
 )];
 
-/// Makes these calls in one turn, and returns the result of each with its id, in order.
-fn told(
-    starter: Starter,
-    rules: &'static [&'static [Rule]],
+/// Makes these calls in one turn, and judges the result of each with its id, in order.
+pub fn told(
+    ground: Ground,
     config: &Value,
     set: impl FnOnce(&Fixture) + Send,
     ask: impl Fn(&Fixture, &[String]) -> Vec<Call> + Send + Sync + 'static,
     judge: impl FnOnce(&Fixture, Vec<(String, String)>) + Send,
 ) {
-    let ground = starter.ground(rules);
     netns::enter(ground.owner, "nothing", |netns| {
         told_in(netns, ground, config, set, ask, judge);
     });
@@ -66,14 +64,7 @@ pub fn told_in(
         })
     };
     let config = merged(model.config(), config);
-    let fixture = Arc::new(Fixture::new(
-        netns,
-        new_name(),
-        ground.owner,
-        &attacks(),
-        &config,
-        Disk::Shared,
-    ));
+    let fixture = Fixture::shared(netns, ground.owner, &attacks(), &config);
     set(&fixture);
     let mut slot = slot.lock().unwrap();
     let mut child = start(netns, &fixture, ground);
@@ -324,73 +315,66 @@ fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
         }
         calls
     };
-    told(
-        starter,
-        rules,
-        &json!({}),
-        plant_links,
-        ask,
-        |fixture, results| {
-            assert!(results.len() > 20, "{results:?}");
-            for (id, text) in &results {
-                let tool = TOOLS.iter().find(|tool| id.starts_with(tool.name));
-                match tool {
-                    Some(tool) if id.ends_with("-mine") => {
-                        assert!(
-                            (tool.works)(fixture, text) && !text.starts_with("error"),
-                            "{id}: {text}"
-                        );
-                    }
-                    Some(tool) => {
-                        assert!(text.starts_with("error"), "{id} was not refused: {text}");
-                        let canary = fixture.canary(&file_of(tool.name));
-                        assert!(!text.contains(&canary), "{id} told what is outside: {text}");
-                    }
-                    None if id == "memory-mine" => assert_eq!(text, "mine\n"),
-                    // Instructions may be read by every tool that reads.
-                    None if id.starts_with("home-read_file-1") || id.starts_with("home-grep-1") => {
-                    }
-                    None => assert!(text.starts_with("error"), "{id}: {text}"),
+    let ground = starter.ground(rules);
+    told(ground, &json!({}), plant_links, ask, |fixture, results| {
+        assert!(results.len() > 20, "{results:?}");
+        for (id, text) in &results {
+            let tool = TOOLS.iter().find(|tool| id.starts_with(tool.name));
+            match tool {
+                Some(tool) if id.ends_with("-mine") => {
+                    assert!(
+                        (tool.works)(fixture, text) && !text.starts_with("error"),
+                        "{id}: {text}"
+                    );
                 }
+                Some(tool) => {
+                    assert!(text.starts_with("error"), "{id} was not refused: {text}");
+                    let canary = fixture.canary(&file_of(tool.name));
+                    assert!(!text.contains(&canary), "{id} told what is outside: {text}");
+                }
+                None if id == "memory-mine" => assert_eq!(text, "mine\n"),
+                // Instructions may be read by every tool that reads.
+                None if id.starts_with("home-read_file-1") || id.starts_with("home-grep-1") => {}
+                None => assert!(text.starts_with("error"), "{id}: {text}"),
             }
-            for (id, place) in AT_HOME {
-                let now = fs::read_to_string(fixture.home().join(place)).unwrap();
-                assert!(now.contains(&fixture.canary(id)), "{place} was changed");
-                assert!(
-                    !now.contains("hacked") && !now.contains("written"),
-                    "{place} was changed"
-                );
-                // Instructions are not secret from the model.
-                let secret = !place.starts_with("agent/");
-                let leaks = results
-                    .iter()
-                    .find(|(_, text)| secret && text.contains(&fixture.canary(id)));
-                assert!(leaks.is_none(), "{place} was told: {leaks:?}");
-            }
+        }
+        for (id, place) in AT_HOME {
+            let now = fs::read_to_string(fixture.home().join(place)).unwrap();
+            assert!(now.contains(&fixture.canary(id)), "{place} was changed");
             assert!(
-                results
-                    .iter()
-                    .all(|(_, text)| !text.contains(&fixture.canary("for-memory"))),
-                "{results:?}"
+                !now.contains("hacked") && !now.contains("written"),
+                "{place} was changed"
             );
-            for tool in TOOLS.iter().filter(|tool| tool.name != "list_dir") {
-                let file = file_of(tool.name);
-                let now = fs::read_to_string(fixture.path("outside").join(&file)).unwrap();
-                assert_eq!(
-                    now,
-                    fixture.canary(&file),
-                    "{} changed a file outside",
-                    tool.name
-                );
-            }
-            let now = fs::read_to_string(fixture.path("outside/for-memory.md")).unwrap();
+            // Instructions are not secret from the model.
+            let secret = !place.starts_with("agent/");
+            let leaks = results
+                .iter()
+                .find(|(_, text)| secret && text.contains(&fixture.canary(id)));
+            assert!(leaks.is_none(), "{place} was told: {leaks:?}");
+        }
+        assert!(
+            results
+                .iter()
+                .all(|(_, text)| !text.contains(&fixture.canary("for-memory"))),
+            "{results:?}"
+        );
+        for tool in TOOLS.iter().filter(|tool| tool.name != "list_dir") {
+            let file = file_of(tool.name);
+            let now = fs::read_to_string(fixture.path("outside").join(&file)).unwrap();
             assert_eq!(
                 now,
-                fixture.canary("for-memory"),
-                "memory changed a file outside"
+                fixture.canary(&file),
+                "{} changed a file outside",
+                tool.name
             );
-        },
-    );
+        }
+        let now = fs::read_to_string(fixture.path("outside/for-memory.md")).unwrap();
+        assert_eq!(
+            now,
+            fixture.canary("for-memory"),
+            "memory changed a file outside"
+        );
+    });
 }
 
 #[test]
@@ -414,33 +398,37 @@ fn file_tools_need_no_reaper() {
     file_tools_hold(Starter::User, &[NO_SUBREAPER]);
 }
 
+/// Makes calls where the kernel offers no sandbox: the results of a command and of two file tools.
+fn without_a_sandbox(starter: Starter, config: &Value, judge: impl FnOnce(&[String; 3]) + Send) {
+    let ask = |_: &Fixture, _: &[String]| {
+        vec![
+            call("command", "exec", &json!({ "command": "touch ran" })),
+            call("file", "read_file", &json!({ "path": "prelude.py" })),
+            call("dir", "list_dir", &json!({ "path": "." })),
+        ]
+    };
+    let ground = starter.ground(&[NO_NAMESPACES, NO_LANDLOCK]);
+    told(
+        ground,
+        config,
+        |_| (),
+        ask,
+        |fixture, results| {
+            let ran = fixture.workspace().join("ran");
+            assert!(!ran.exists(), "it ran all the same");
+            let texts: Vec<String> = results.into_iter().map(|(_, text)| text).collect();
+            judge(&texts.try_into().unwrap());
+        },
+    );
+}
+
 #[test]
 fn commands_without_any_sandbox_are_refused() {
     for starter in [Starter::Root, Starter::RootForUser, Starter::User] {
-        let ask = |_: &Fixture, _: &[String]| {
-            vec![
-                call("command", "exec", &json!({ "command": "touch ran" })),
-                call("file", "read_file", &json!({ "path": "prelude.py" })),
-            ]
-        };
-        told(
-            starter,
-            &[NO_NAMESPACES, NO_LANDLOCK],
-            &json!({}),
-            |_| {},
-            ask,
-            |fixture, results| {
-                let [command, file] = &results[..] else {
-                    panic!("{results:?}")
-                };
-                has_all(&command.1, ["refused", r#""sandbox": "off""#]);
-                assert!(
-                    !fixture.workspace().join("ran").exists(),
-                    "it ran all the same"
-                );
-                assert!(file.1.contains("import"), "{}", file.1);
-            },
-        );
+        without_a_sandbox(starter, &json!({}), |[command, file, _]| {
+            has_all(command, ["refused", r#""sandbox": "off""#]);
+            assert!(file.contains("import"), "{file}");
+        });
     }
 }
 
@@ -448,31 +436,10 @@ fn commands_without_any_sandbox_are_refused() {
 fn required_sandbox_missing_refuses_file_tools() {
     let config = json!({ "tools": { "exec": { "sandbox": "require" } } });
     for starter in [Starter::Root, Starter::User] {
-        let ask = |_: &Fixture, _: &[String]| {
-            vec![
-                call("command", "exec", &json!({ "command": "touch ran" })),
-                call("file", "read_file", &json!({ "path": "prelude.py" })),
-                call("dir", "list_dir", &json!({ "path": "." })),
-            ]
-        };
-        told(
-            starter,
-            &[NO_NAMESPACES, NO_LANDLOCK],
-            &config,
-            |_| {},
-            ask,
-            |fixture, results| {
-                assert_eq!(results.len(), 3);
-                assert!(
-                    results.iter().all(|(_, text)| text.contains("refused")),
-                    "{results:?}"
-                );
-                assert!(
-                    !fixture.workspace().join("ran").exists(),
-                    "it ran all the same"
-                );
-            },
-        );
+        without_a_sandbox(starter, &config, |results| {
+            let refused = results.iter().all(|text| text.contains("refused"));
+            assert!(refused, "{results:?}");
+        });
     }
 }
 
@@ -514,40 +481,34 @@ fn root_only_file_follows_workspace_owner_rights() {
                 cat("the system's", &Path::new(SYSTEM_DIR).join("only-root")),
             ]
         };
-        told(
-            Starter::RootForUser,
-            rules,
-            &json!({}),
-            set,
-            ask,
-            |fixture, results| {
-                assert!(results[0].1.contains(&fixture.canary("R01")), "{results:?}");
-                assert!(results[1].1.contains("permission denied"), "{results:?}");
+        let ground = Starter::RootForUser.ground(rules);
+        told(ground, &json!({}), set, ask, |fixture, results| {
+            assert!(results[0].1.contains(&fixture.canary("R01")), "{results:?}");
+            assert!(results[1].1.contains("permission denied"), "{results:?}");
+            assert!(
+                results
+                    .iter()
+                    .all(|(_, text)| !text.contains(&fixture.canary("R12"))),
+                "{results:?}"
+            );
+            // Without a sandbox, commands are refused.
+            if rules.len() == 2 {
                 assert!(
-                    results
+                    results[2..]
                         .iter()
-                        .all(|(_, text)| !text.contains(&fixture.canary("R12"))),
+                        .all(|(_, text)| text.contains("sandbox")),
                     "{results:?}"
                 );
-                // Without a sandbox, commands are refused.
-                if rules.len() == 2 {
-                    assert!(
-                        results[2..]
-                            .iter()
-                            .all(|(_, text)| text.contains("sandbox")),
-                        "{results:?}"
-                    );
-                } else {
-                    assert!(results[2].1.contains(&fixture.canary("R01")), "{results:?}");
-                    assert!(
-                        results[3..]
-                            .iter()
-                            .all(|(_, text)| text.contains("Permission denied")),
-                        "{results:?}"
-                    );
-                }
-            },
-        );
+            } else {
+                assert!(results[2].1.contains(&fixture.canary("R01")), "{results:?}");
+                assert!(
+                    results[3..]
+                        .iter()
+                        .all(|(_, text)| text.contains("Permission denied")),
+                    "{results:?}"
+                );
+            }
+        });
     }
 }
 
@@ -583,11 +544,11 @@ fn odd_commands_are_told_as_errors_and_harm_nothing() {
         calls.push(call("last", "exec", &json!({ "command": "echo fine" })));
         calls
     };
+    let nothing = |_: &Fixture| ();
     told(
-        Starter::User,
-        &[],
+        Starter::User.ground(&[]),
         &json!({}),
-        |_| {},
+        nothing,
         ask,
         |_, results| {
             let texts: Vec<&str> = results.iter().map(|(_, text)| text.as_str()).collect();

@@ -200,37 +200,15 @@ fn answer_names(socket: &UdpSocket, asked: &Mutex<BTreeMap<String, usize>>) {
             .collect();
         let mut answer = query[..end.min(length)].to_vec();
         let code = if known.is_some() { 0x80 } else { 0x83 };
-        answer[2..12].copy_from_slice(&[
-            0x85,
-            code,
-            0,
-            1,
-            0,
-            u8::try_from(found.len()).unwrap(),
-            0,
-            0,
-            0,
-            0,
-        ]);
+        let count = u8::try_from(found.len()).unwrap();
+        answer[2..12].copy_from_slice(&[0x85, code, 0, 1, 0, count, 0, 0, 0, 0]);
         for ip in found {
             let bytes = match ip {
                 IpAddr::V4(ip) => ip.octets().to_vec(),
                 IpAddr::V6(ip) => ip.octets().to_vec(),
             };
-            answer.extend([
-                0xc0,
-                12,
-                0,
-                if wants_six { 28 } else { 1 },
-                0,
-                1,
-                0,
-                0,
-                0,
-                0,
-                0,
-                u8::try_from(bytes.len()).unwrap(),
-            ]);
+            let (kind, size) = if wants_six { (28, 16) } else { (1, 4) };
+            answer.extend([0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 0, 0, size]);
             answer.extend(bytes);
         }
         socket.send_to(&answer, from).unwrap();

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 
 use crate::attack::{Attack, Effect, python};
-use crate::fixture::{Disk, Fixture, new_name};
-use crate::harness::merged;
+use crate::fixture::Fixture;
 use crate::kernel::Birth;
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter};
 use crate::model::{Model, Reply};
@@ -76,15 +75,7 @@ fn command_cannot_type_into_agent_terminal() {
                         }
                     })
                 };
-                let config = merged(model.config(), &json!({}));
-                let fixture = Arc::new(Fixture::new(
-                    netns,
-                    new_name(),
-                    ground.owner,
-                    &[TYPE],
-                    &config,
-                    Disk::Shared,
-                ));
+                let fixture = Fixture::shared(netns, ground.owner, &[TYPE], &model.config());
                 std::fs::write(fixture.workspace().join(TYPE.file()), TYPE.text()).unwrap();
                 fixture.agent.store(1, Ordering::Relaxed);
                 fixture.prepare(&[TYPE]);

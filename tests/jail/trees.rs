@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Disk, Fixture, new_name};
+use crate::fixture::Fixture;
 use crate::harness::{merged, walk};
 use crate::matrix::{COLUMNS, ground};
 use crate::model::{Call, Model, Reply, call};
@@ -189,14 +189,7 @@ fn outcome_of(attack: &Attack, ground: Ground, target: usize) -> Vec<String> {
                 _ => Reply::text("Done."),
             }
         });
-        let fixture = Arc::new(Fixture::new(
-            netns,
-            new_name(),
-            ground.owner,
-            &[],
-            &model.config(),
-            Disk::Shared,
-        ));
+        let fixture = Fixture::shared(netns, ground.owner, &[], &model.config());
         let config = fixture.home().join("config.json");
         let extra = (attack.set)(&fixture);
         fs::write(&config, merged(model.config(), &extra).to_string()).unwrap();

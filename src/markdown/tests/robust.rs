@@ -2,9 +2,8 @@
 
 use super::{LIMIT, checked, entities, render_pieces};
 use crate::computed::computed;
-use crate::fuzz::below;
 use crate::markdown::pieces;
-use crate::rng::Rng;
+use crate::rng::{Rng, below};
 
 /// Difficult elements, especially when nested.
 const NASTY: &str = "** ¦ * ¦ _ ¦ __ ¦ ~~ ¦ || ¦ ` ¦ ``` ¦ [ ¦ ]( ¦ ](http://h) ¦ ![ ¦ < ¦ > ¦ & ¦ &amp; ¦ &#0; ¦ <b> ¦ </b> ¦ </code></pre> ¦ \

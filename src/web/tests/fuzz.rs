@@ -4,7 +4,7 @@ use std::env;
 use std::path::PathBuf;
 
 use super::*;
-use crate::fuzz::{below, fuzz};
+use crate::rng::{below, fuzz};
 use crate::text::{fence, fenced};
 
 /// Returns the pages in `tests/pages` with their paths.

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener};
 
 use super::super::chat::ChatRequest;
 use super::*;
-use crate::fuzz::fuzz;
+use crate::rng::fuzz;
 
 const BODY: &str = r#"{"model":"bantam","messages":[{"role":"user","content":[{"type":"text","text":"hi"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"}}]}],"stream":true,"temperature":0.5,"max_tokens":5,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"user":"k"}"#;
 
