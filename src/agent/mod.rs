@@ -125,6 +125,12 @@ impl History {
         self.window = limit.into_iter().chain(known).min().unwrap_or(0);
     }
 
+    /// Returns how many bytes of a tool's result the conversation gets: a quarter of the window.
+    fn result(&self) -> usize {
+        let quarter = usize::try_from(self.window / 4 * history::TOKEN).unwrap_or(usize::MAX);
+        if quarter == 0 { usize::MAX } else { quarter }
+    }
+
     /// Returns the number of tokens above which to compact: a part of the window. The rest is for the answer: a quarter of the
     /// window, of which a model is asked for [`LONGEST_ANSWER`] at most.
     #[allow(

@@ -181,17 +181,17 @@ impl Call<'_> {
             Err(e) => Err(e.clone()),
         };
         let output = output.unwrap_or_else(|e| fail(format!("error: {e}")));
-        self.result(output, turn.said)
+        self.result(output, turn.said, turn.room)
     }
 
     /// Returns the result of a call that does not run.
     pub(crate) fn not_run(&self, why: &str) -> ToolResult {
-        self.result(fail(format!("not run: {why}")), "")
+        self.result(fail(format!("not run: {why}")), "", usize::MAX)
     }
 
-    fn result(&self, output: ToolOutput, said: &str) -> ToolResult {
+    fn result(&self, output: ToolOutput, said: &str, room: usize) -> ToolResult {
         let strike = |text| self.redactor.redact_output(text, said);
-        let content = limited(&self.raw.name, output.text, strike);
+        let content = limited(&self.raw.name, output.text, room, strike);
         // Some servers refuse NUL. It is replaced, because removing it after fencing and redaction could join the parts of a
         // delimiter or a key.
         let content = content.replace('\0', "\u{fffd}");

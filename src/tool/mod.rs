@@ -190,6 +190,8 @@ pub struct CallContext<'a> {
     pub run_task: &'a (dyn Fn(&Task) -> Result<ToolOutput> + Sync),
     /// Starts a subagent in the background; its result arrives as a message.
     pub start_task: &'a (dyn Fn(Task) -> Result<()> + Sync),
+    /// Maximum size of a result, in bytes, for the model's context window.
+    pub(crate) room: usize,
     /// Whether the user is asked before calls of the tool, or has allowed them as it was described.
     pub(crate) is_confirmed: bool,
     /// Set by a call that is answered elsewhere. The turn then ends after the calls of this reply.

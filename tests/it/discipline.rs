@@ -152,6 +152,21 @@ fn a_long_file_is_read_in_parts() {
 }
 
 #[test]
+fn a_long_result_fits_a_small_window() {
+    let read = Reply::call("read_file", &json!({ "path": "long.txt" }));
+    let model = Model::scripted([read, Reply::text("Read.")]);
+    let home = Home::asking(
+        &model,
+        &json!({ "model_list": [{ "context_window": 16_000 }] }),
+    );
+    home.write("workspace/long.txt", &"1 2 3 4 5 6 7 8\n".repeat(5_000));
+    home.agent(["-m", "read it"]).answers("Read.\n");
+    let result = model.request(1).last("tool");
+    assert!(result.len() < 12_200, "{} bytes", result.len());
+    has_all(&result, ["left out"]);
+}
+
+#[test]
 fn a_secret_over_the_cut_of_a_result_is_redacted() {
     // Output before the configuration, so that what is shown of it would end within the key.
     let before = Arc::new(AtomicUsize::new(0));
