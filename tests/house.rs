@@ -89,7 +89,7 @@ const LINES: usize = 750;
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 612, 42),
-    ("agent", 2651, 58),
+    ("agent", 2650, 56),
     ("app", 1500, 76),
     ("bus", 832, 58),
     ("cancel", 153, 15),
@@ -101,7 +101,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("error", 139, 13),
     ("files", 1265, 9),
     ("gateway", 2041, 28),
-    ("http", 797, 22),
+    ("http", 762, 22),
     ("http_api", 1249, 13),
     ("inflate", 34, 2),
     ("json", 138, 9),
@@ -114,7 +114,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("notify", 49, 6),
     ("outbox", 290, 21),
     ("paths", 176, 32),
-    ("provider", 4275, 72),
+    ("provider", 4094, 69),
     ("proxy", 274, 5),
     ("redact", 430, 11),
     ("sandbox", 1269, 13),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::body::{BodyWriter, Draft, labelled, raw};
 use super::host::HostApi;
-use super::reply::{ReadError, ReplyBuilder, THOUGHTS};
+use super::reply::{ReadError, ReplyBuilder, Stage, THOUGHTS};
 use super::values::{count, list, read_call, string};
 use crate::json::parse_json;
 use crate::message::{Media, MediaKind, Message, Reply, ToolResult, User};
@@ -252,7 +252,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError
     }
     read_stop(&event, into);
     if event["type"] == "message_stop" {
-        into.end();
+        into.stage = Stage::Ended;
     }
     Ok(())
 }

@@ -23,6 +23,9 @@ const MIN_REPLY: u64 = 256;
 /// Default maximum length of a reply, in tokens; limited to a quarter of the window.
 pub(super) const DEFAULT_REPLY: u64 = 8192;
 
+/// Names of the field with the maximum length of the reply.
+const LENGTHS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+
 /// Field of [`Reply::extra`] that names the model of a stored reply.
 const BY: &str = "by";
 
@@ -182,9 +185,8 @@ impl<'a> Draft<'a> {
     /// Returns the maximum length of the reply in tokens: the user's own field, or else the setting, limited by the host and the
     /// window.
     pub(super) fn max_tokens(&self) -> u64 {
-        let is_length = |name: &str| name.starts_with("max_") && name.ends_with("_tokens");
-        let own = self.own_fields().find(|(name, _)| is_length(name));
-        if let Some(own) = own.and_then(|(_, length)| length.as_u64()) {
+        let lengths = self.own_fields().filter(|(name, _)| LENGTHS.contains(name));
+        if let Some(own) = lengths.last().and_then(|(_, length)| length.as_u64()) {
             return own;
         }
         let sampling = self.request.sampling.max_tokens;
@@ -241,8 +243,8 @@ impl<'a> Draft<'a> {
 
     /// Returns a vendor's field of a reply, if it is sent back to this model.
     pub(super) fn echo<'b>(&self, reply: &'b Reply, field: &str) -> Option<&'b Value> {
-        let value = reply.extra.get(field);
-        value.filter(|_| self.echoes(reply))
+        let value = reply.extra.get(field)?;
+        self.echoes(reply).then_some(value)
     }
 
     /// Returns the API for chats that the model's entry sets or its host demands.

@@ -292,7 +292,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError
         let calls = list(&message["tool_calls"]).iter().chain(legacy);
         for (n, call) in calls.enumerate() {
             // Each call of a whole message is a new one.
-            let whole = Some(n as u64).filter(|_| !delta.is_object());
+            let whole = (!delta.is_object()).then_some(n as u64);
             into.call(whole.or_else(|| count(&call["index"])), read_call(call));
         }
     }

@@ -134,10 +134,10 @@ impl HostRefusal {
             should_retry: header("x-should-retry") == Some("true"),
             ..Self::default()
         };
-        let address = header("location").filter(|_| is_redirect).map(redact_url);
-        refusal
-            .texts
-            .extend(address.map(|address| format!("redirected to {address}")));
+        if let (true, Some(address)) = (is_redirect, header("location")) {
+            let address = redact_url(address);
+            refusal.texts.push(format!("redirected to {address}"));
+        }
         match parse_json(body) {
             Ok(body) => refusal.collect(&body),
             Err(_) if is_html => {}

@@ -122,9 +122,15 @@ pub(crate) struct ReplyBuilder<'a> {
     has_news: bool,
     /// Part of the reply's text was shown.
     pub(super) has_shown: bool,
-    /// The host has sent a finish reason, or ended the stream.
-    pub(super) is_complete: bool,
-    pub(super) has_ended: bool,
+    pub(super) stage: Stage,
+}
+
+/// Progress of a reply: the host has sent a finish reason, and ended the stream.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Stage {
+    Begun,
+    Finished,
+    Ended,
 }
 
 impl<'a> ReplyBuilder<'a> {
@@ -141,8 +147,7 @@ impl<'a> ReplyBuilder<'a> {
             past_calls: offers.is_empty(),
             has_news: false,
             has_shown: false,
-            is_complete: false,
-            has_ended: false,
+            stage: Stage::Begun,
         }
     }
 
@@ -229,7 +234,7 @@ impl<'a> ReplyBuilder<'a> {
         if reason.is_empty() {
             return;
         }
-        self.is_complete = true;
+        self.stage = Stage::Finished;
         match stop_of(reason) {
             Stop::Done => {}
             Stop::Refused => {
@@ -248,11 +253,6 @@ impl<'a> ReplyBuilder<'a> {
         is_silent && reply.calls.is_empty() && reply.images.is_empty()
     }
 
-    /// Marks the end of the stream.
-    pub(super) fn end(&mut self) {
-        (self.is_complete, self.has_ended) = (true, true);
-    }
-
     /// Whether content has arrived since the last call.
     pub(super) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
@@ -266,7 +266,9 @@ impl<'a> ReplyBuilder<'a> {
         self.has_news = true;
         let have = self.reply.extra.entry(name).or_insert_with(|| json!([]));
         if let Value::Array(have) = have {
-            pieces.into_iter().for_each(|piece| join(have, piece));
+            for piece in pieces {
+                join(have, piece);
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::ProviderError;
 use super::refusal::{looks_like_html, rejected, transient as transient_for};
-use super::reply::{Read, ReadError, ReplyBuilder};
+use super::reply::{Read, ReadError, ReplyBuilder, Stage};
 use crate::http::{Exchange, Fault, Head};
 use crate::message::Reply;
 use crate::sse;
@@ -114,7 +114,7 @@ impl<'a> HostResponse<'a> {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 // The end of the connection does not matter after a complete reply.
-                Err(ProviderError::Transient { .. }) if into.is_complete => break,
+                Err(ProviderError::Transient { .. }) if into.stage != Stage::Begun => break,
                 // The user sees everything that arrived, including text that was withheld because it could have become a call.
                 Err(e @ ProviderError::Cancelled(_)) => {
                     drop(into.finish());
@@ -151,7 +151,7 @@ impl<'a> HostResponse<'a> {
             read_event(&data, read, into)?;
         }
         // A closed connection does not mean a complete reply.
-        if !into.is_complete {
+        if into.stage == Stage::Begun {
             return Err(transient("the answer broke off").into());
         }
         Ok(into.finish()?)
@@ -162,9 +162,9 @@ impl<'a> HostResponse<'a> {
 fn read_event(data: &str, read: Read, into: &mut ReplyBuilder) -> Result<bool, ReadError> {
     let data = data.trim();
     if data == "[DONE]" {
-        into.end();
+        into.stage = Stage::Ended;
     }
-    if data.is_empty() || into.has_ended {
+    if data.is_empty() || into.stage == Stage::Ended {
         return Ok(false);
     }
     read(data, into)?;
@@ -177,7 +177,7 @@ fn read_whole(body: &[u8], read: Read, into: &mut ReplyBuilder) -> Result<(), Re
         return Err(ReadError::Refusal(text.into_owned()));
     }
     read(text.trim(), into)?;
-    if !into.take_news() && !into.is_complete {
+    if !into.take_news() && into.stage == Stage::Begun {
         let why = format!("no reply in the response: {}", foreign_line(&text, 100));
         return Err(transient(why).into());
     }

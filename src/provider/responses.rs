@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::body::{BodyWriter, Draft, Step, data_url, file_name, labelled, raw};
 use super::host::HostApi;
-use super::reply::{ReadError, ReplyBuilder, THOUGHT_ITEMS};
+use super::reply::{ReadError, ReplyBuilder, Stage, THOUGHT_ITEMS};
 use super::values::{count, list, read_call, string};
 use crate::message::{Media, MediaKind};
 
@@ -131,7 +131,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError
         "response.output_item.done" if item["type"] != "message" => read_item(item, index, into),
         "response.completed" | "response.incomplete" | "response.failed" => {
             read_end(&event["response"], into)?;
-            into.end();
+            into.stage = Stage::Ended;
         }
         "error" => return Err(ReadError::refusal(&event)),
         _ if event["output"].is_array() => read_end(&event, into)?,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, has_none};
+use crate::harness::{CANARY, Home, has_none, merged};
 use crate::model::{Model, Reply, Request};
 use crate::pdf::pdf;
 
@@ -446,6 +446,16 @@ fn refusal_that_changes_no_request_is_met_once_and_teaches_nothing() {
         home.agent(["--new", "-m", "hi"]).exits(code);
         assert_eq!(model.asked(), 2, "{says}: the host is asked again");
     }
+}
+
+#[test]
+fn length_in_the_users_own_fields_is_not_shortened() {
+    let says = "max_tokens is too large: 9000. This model supports at most 4096 completion tokens";
+    let model = Model::answering(move |_, _| Reply::error(400, says));
+    let own = json!({ "model_list": [ { "extra_body": { "max_tokens": 9000 } } ] });
+    let home = Home::with(&merged(model.config(), &own));
+    home.agent(["-m", "hi"]).exits(1).says("too large");
+    assert_eq!(model.asked(), 1, "no request is repeated without a change");
 }
 
 /// What a model wrote that its host refused, and what becomes of it.
