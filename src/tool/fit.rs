@@ -89,7 +89,7 @@ fn fit_fields(schema: &Value, mut given: Map<String, Value>) -> Map<String, Valu
         let types = words(&schema["type"]);
         let may_be_null = types.is_empty() || types.contains(&"null");
         let is_needed = required.contains(&name.as_str());
-        let default = schema.get("default").filter(|_| is_needed);
+        let default = is_needed.then(|| schema.get("default")).flatten();
         let value = take(&mut given, name, properties);
         let value = value.filter(|value| !value.is_null() || may_be_null);
         if let Some(value) = value.or(default.cloned()) {
