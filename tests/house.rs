@@ -89,7 +89,7 @@ const LINES: usize = 750;
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 612, 42),
-    ("agent", 2650, 56),
+    ("agent", 2646, 56),
     ("app", 1500, 76),
     ("bus", 832, 58),
     ("cancel", 153, 15),
@@ -99,7 +99,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("cron", 1064, 49),
     ("doctor", 545, 19),
     ("error", 139, 13),
-    ("files", 1265, 9),
+    ("files", 1263, 9),
     ("gateway", 2041, 28),
     ("http", 762, 22),
     ("http_api", 1249, 13),
@@ -131,10 +131,10 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("test_speed", 6, 1),
     ("text", 289, 27),
     ("timezone", 273, 14),
-    ("tool", 2810, 78),
+    ("tool", 2448, 73),
     ("tries", 56, 10),
     ("usage", 382, 26),
-    ("web", 1239, 16),
+    ("web", 1227, 16),
     ("worker", 1867, 54),
 ];
 

@@ -73,11 +73,8 @@ impl Call<'_> {
     /// Returns how many times the same call may be made while nothing new comes. A command may wait for something.
     pub(crate) fn most_times(&self) -> u32 {
         let varies = self.checked.as_ref().is_ok_and(|call| call.tool.varies);
-        if varies || self.risk() == Risk::Runs {
-            10
-        } else {
-            2
-        }
+        let may_wait = varies || self.risk() == Risk::Runs;
+        if may_wait { 10 } else { 2 }
     }
 
     /// Hash of the tool and its arguments, independent of the order of keys and of spaces.

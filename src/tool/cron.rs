@@ -125,9 +125,10 @@ fn list(jobs: &Jobs, now: i64) -> Result<String> {
         let when = match jobs.upcoming(job, now, 1) {
             Err(e) => format!("cannot run: {e}"),
             Ok((zone, times)) => {
-                let next = times.first().filter(|_| job.is_enabled());
-                let next = next.map(|at| format!("next {}", zone.rfc3339(at / 1000)));
-                let next = next.unwrap_or("disabled".to_owned());
+                let next = match times.first() {
+                    Some(at) if job.is_enabled() => format!("next {}", zone.rfc3339(at / 1000)),
+                    _ => "disabled".to_owned(),
+                };
                 format!("{}, {next}", job.when(&zone))
             }
         };

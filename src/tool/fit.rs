@@ -89,7 +89,7 @@ fn fit_fields(schema: &Value, mut given: Map<String, Value>) -> Map<String, Valu
         let types = words(&schema["type"]);
         let may_be_null = types.is_empty() || types.contains(&"null");
         let is_needed = required.contains(&name.as_str());
-        let default = schema.get("default").filter(|_| is_needed);
+        let default = is_needed.then(|| schema.get("default")).flatten();
         let value = take(&mut given, name, properties);
         let value = value.filter(|value| !value.is_null() || may_be_null);
         if let Some(value) = value.or(default.cloned()) {
@@ -209,19 +209,19 @@ mod tests {
     #[test]
     fn schema_error_names_the_argument() {
         for row in r#"
-{"limit": "many"} | "limit" must be of the type integer, not "many"
-{"limit": 2.5} | "limit" must be of the type integer, not 2.5
+{"limit": "many"} | "limit" must be an integer, not "many"
+{"limit": 2.5} | "limit" must be an integer, not 2.5
 {"limit": 1e300} | "limit" must be at most 100, not 1e+300
 {"limit": "500"} | "limit" must be at most 100, not 500
-{"path": {"a": 1}} | "path" must be of the type string, not {"a":1}
-{"tags": {"a": 1}} | "tags" must be of the type array, not {"a":1}
-{"tags": ["a", []]} | "tags[1]" must be of the type string, not []
+{"path": {"a": 1}} | "path" must be a string, not {"a":1}
+{"tags": {"a": 1}} | "tags" must be an array, not {"a":1}
+{"tags": ["a", []]} | "tags[1]" must be a string, not []
 {"mode": "ad"} | "mode" must be one of "add", "remove", not "ad"
 {"path": "a", "file_path": "b"} | unknown field "file_path": known here are any, deep, edits, limit, mode, odd, old_text, path, ratio, tags, where
 {"where": {}} | "where.line" is missing
 {"edits": [{"to": "x"}, {}]} | "edits[1].to" is missing
 {"edits": [{"to": "x", "at": 1}]} | unknown field "edits[0].at": known here are to
-[1] | it must be of the type object, not [1]
+[1] | it must be an object, not [1]
 "#
         .trim()
         .lines()
@@ -251,11 +251,7 @@ mod tests {
             Ok(json!({"type": "png"}))
         );
         let wrong = fit(&schema, json!({"name": {}}), Owner::Server);
-        assert!(
-            wrong
-                .unwrap_err()
-                .contains("\"name\" must be of the type string")
-        );
+        assert!(wrong.unwrap_err().contains("\"name\" must be a string"));
         let mut closed = schema;
         closed["additionalProperties"] = false.into();
         let refused = fit(&closed, json!({"why": "x"}), Owner::Server);

@@ -34,13 +34,9 @@ pub(super) fn limited(
     let head = &text[..place(most - tail)];
     let tail = &text[place(most - tail + left_out)..];
     // Closes the fence of foreign text, whose end is left out.
-    let close = match fence_of(head) {
-        fence if tail.is_empty() && !fence.is_empty() => format!("{fence}\n"),
-        _ => String::new(),
-    };
-    format!(
-        "{head}\n{close}[{left_out} characters are left out here: ask for less at once]\n{tail}"
-    )
+    let close = if tail.is_empty() { fence_of(head) } else { "" };
+    let notice = format!("[{left_out} characters are left out here: ask for less at once]");
+    format!("{head}\n{close}\n{notice}\n{tail}")
 }
 
 #[cfg(test)]
@@ -62,7 +58,9 @@ mod tests {
     fn of_a_commands_output_both_ends_are_shown() {
         let text = format!("start{}end", "日本".repeat(MAX_ENDS));
         let shown = limited(EXEC, text, usize::MAX, |text| text);
-        let (head, tail) = shown.split_once("\n[30008 characters").unwrap();
+        let (head, tail) = shown.split_once("
+
+[30008 characters").unwrap();
         assert!(head.starts_with("start") && tail.ends_with("end"), "{tail}");
         assert_eq!(head.chars().count(), MAX_ENDS / 2);
         assert_eq!(

@@ -227,7 +227,6 @@ fn arguments<T: DeserializeOwned>(args: &Value) -> Result<T> {
 
 /// Formats an argument for people.
 fn plain(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
+    let text = value.as_str().map(str::to_owned);
+    text.unwrap_or_else(|| value.to_string())
 }

@@ -54,7 +54,7 @@ impl Schema {
     /// Checks a value.
     ///
     /// # Errors
-    /// Returns the first error, with its path, such as `"items[2].n" must be of the type integer, not "2"`.
+    /// Returns the first error, with its path, such as `"items[2].n" must be an integer, not "2"`.
     pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
         let whole = Place {
             schema: self,
@@ -262,7 +262,12 @@ fn expected(keyword: &str, rule: &Value, value: &Value) -> Option<String> {
     let size = rule.as_u64();
     let expected = match keyword {
         "type" if is_type(rule) && !words(rule).iter().any(|kind| has_type(value, kind)) => {
-            format!("of the type {}", words(rule).join(" or "))
+            let described = |kind: &&str| match *kind {
+                "array" | "integer" | "object" => format!("an {kind}"),
+                kind => format!("a {kind}"),
+            };
+            let kinds: Vec<String> = words(rule).iter().map(described).collect();
+            kinds.join(" or ")
         }
         "enum" if !rule.as_array()?.contains(value) => {
             let choices: Vec<String> = rule.as_array()?.iter().map(Value::to_string).collect();

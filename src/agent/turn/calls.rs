@@ -322,7 +322,7 @@ impl Agent {
     /// let agent = Agent::builder().provider(Demo).tool(double).build()?;
     /// assert_eq!(agent.call("double", &json!({"n": 21}))?.text, "42");
     /// let refused = agent.call("double", &json!({"n": "a few"}))?;
-    /// assert!(refused.failed && refused.text.contains("\"n\" must be of the type integer"));
+    /// assert!(refused.failed && refused.text.contains("\"n\" must be an integer"));
     /// # Ok::<(), bantam::Error>(())
     /// ```
     ///

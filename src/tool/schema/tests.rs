@@ -7,8 +7,8 @@ use serde_json::json;
 fn each_keyword_lets_in_what_fits_and_names_what_does_not() {
     // A schema, a value that fits, one that does not, and the complaint.
     for row in r##"
-{"type": "integer"} | 2.0 | "2" | of the type integer, not "2"
-{"type": ["string", "null"]} | null | 1 | of the type string or null
+{"type": "integer"} | 2.0 | "2" | an integer, not "2"
+{"type": ["string", "null"]} | null | 1 | a string or a null
 {"enum": ["a", 1]} | 1 | "A" | one of "a", 1
 {"const": "ok"} | "ok" | "OK" | must be "ok"
 {"minimum": 1} | 1 | 0 | at least 1
