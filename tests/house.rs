@@ -88,7 +88,7 @@ const LINES: usize = 750;
 /// Most lines of code, and most items that are `pub` or `pub(crate)`, of each module. A line of code is neither blank nor a
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
-    ("access", 612, 42),
+    ("access", 598, 41),
     ("agent", 2646, 56),
     ("app", 1500, 76),
     ("bus", 832, 58),
@@ -109,7 +109,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("log", 70, 8),
     ("main", 7, 0),
     ("markdown", 1248, 9),
-    ("mcp", 1271, 22),
+    ("mcp", 1093, 21),
     ("message", 584, 55),
     ("notify", 49, 6),
     ("outbox", 290, 21),

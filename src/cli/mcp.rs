@@ -23,7 +23,7 @@ use crate::text::{counted, not_found, not_found_near, to_single_line};
 fn list_server(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Vec<RemoteTool>> {
     let server = app::mcp::server(&Servers::default(), loaded, name, entry)?;
     let warning = server.list(&Cancel::new(None))?;
-    warning.iter().for_each(|warning| notice(warning));
+    warning.iter().map(String::as_str).for_each(notice);
     Ok(server.tools().unwrap_or_default())
 }
 

@@ -99,7 +99,9 @@ impl Server {
         stored.doing("storing the list of tools")?;
         self.common.has_changed.store(true, Ordering::SeqCst);
         let warning = self.changes(&before.tools, &list.tools);
-        warning.iter().for_each(|text| self.tell_owner(text));
+        if let Some(text) = &warning {
+            self.tell_owner(text);
+        }
         Ok(warning)
     }
 
