@@ -125,7 +125,7 @@ impl Inbound {
     }
 
     /// Whether one turn can answer it together with other messages of its chat.
-    pub(crate) fn is_plain(&self) -> bool {
+    fn is_plain(&self) -> bool {
         let is_of_user = matches!(self.source, Source::Channel | Source::Telegram(_));
         // Without a command of this name, it is refused.
         let is_command = self.command.is_some() || self.text.starts_with('/');
@@ -141,12 +141,12 @@ impl Inbound {
     }
 
     /// Returns the number of a message from Telegram in its chat.
-    pub(crate) fn number(&self) -> Option<i64> {
+    fn number(&self) -> Option<i64> {
         self.written().map(|written| written.message)
     }
 
     /// Whether there is a sign that more of it follows.
-    pub(crate) fn more_follows(&self) -> bool {
+    fn more_follows(&self) -> bool {
         self.written().is_some_and(|written| written.more_follows)
     }
 

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::waiting::{Running, WaitingMessages};
+use super::waiting::{Conversation, WaitingMessages};
 use super::{Inbound, Question, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
@@ -147,9 +147,9 @@ impl Inbox {
     fn change_running<T: Default>(
         &self,
         session: &str,
-        change: impl FnOnce(&mut Running) -> T,
+        change: impl FnOnce(&mut Conversation) -> T,
     ) -> T {
-        let changed = self.change(|waiting| waiting.running_in(session).map(change));
+        let changed = self.change(|waiting| waiting.get(session).map(change));
         changed.unwrap_or_default()
     }
 
@@ -201,7 +201,7 @@ impl Inbox {
 
     /// Notes the first reply of a running turn: later messages no longer repeat its request.
     pub(crate) fn has_replied(&self, session: &str) {
-        if let Some(running) = self.lock().running_in(session) {
+        if let Some(running) = self.lock().get(session) {
             running.has_replied = true;
         }
     }
@@ -212,7 +212,7 @@ impl Inbox {
         let done = work();
         let is_full = |waiting: &mut WaitingMessages| !waiting.has_turn();
         let mut waiting = sync::wait_while(&self.0.changed, self.lock(), is_full);
-        if let Some(running) = waiting.running_in(session) {
+        if let Some(running) = waiting.get(session) {
             running.waits = false;
         }
         done
@@ -238,7 +238,7 @@ impl Inbox {
 
     /// Returns the ids of the messages of a running turn; further messages may have joined it.
     pub(crate) fn ids(&self, session: &str) -> Vec<String> {
-        self.change_running(session, |running| running.ids().collect())
+        self.change_running(session, |running| running.ids())
     }
 
     /// Forgets waiting messages that are answered.

@@ -4,6 +4,7 @@
 //! album or of a cut text, or a forwarded message, whose comment may follow.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem::take;
 use std::time::{Duration, Instant};
 
 use super::{Command, Inbound, Source};
@@ -30,21 +31,16 @@ pub(super) struct WaitingMessages {
 }
 
 #[derive(Default)]
-struct Conversation {
+pub(super) struct Conversation {
     waiting: VecDeque<(Instant, Inbound)>,
-    running: Option<Running>,
+    /// Messages of the running turn or command, without their contents; empty if there is none.
+    running: Vec<Inbound>,
     /// Stops the running turn, or the next one before it starts.
     cancel: Cancel,
-}
-
-#[derive(Default)]
-pub(super) struct Running {
-    /// Its messages, without their contents.
-    messages: Vec<Inbound>,
     /// A message that arrives stops this, if the turn has no reply yet.
     asking: Option<Cancel>,
     pub has_replied: bool,
-    /// Whether it waits for something slow, so that other turns may run.
+    /// Whether the turn waits for something slow, so that other turns may run.
     pub waits: bool,
     /// What an answer of its user stops. While it waits for that, a restart interrupts nothing.
     pub asks: Option<Cancel>,
@@ -68,12 +64,10 @@ impl WaitingMessages {
         };
         let conversation = self.by_key.entry(key).or_default();
         let is_new = message.command == Some(Command::New);
-        if let Some(running) = &mut conversation.running {
-            if running.is_of_turn() && is_new {
-                stopped = Some(conversation.cancel.clone());
-            } else if running.takes(&message) && !running.has_replied {
-                stopped = running.asking.take();
-            }
+        if conversation.runs_turn() && is_new {
+            stopped = Some(conversation.cancel.clone());
+        } else if conversation.takes(&message) && !conversation.has_replied {
+            stopped = conversation.asking.take();
         }
         if is_new {
             // `/new` takes effect immediately; waiting messages are answered in the new conversation.
@@ -90,9 +84,8 @@ impl WaitingMessages {
         // The tasks of these reports are stopped, and a report must not take the stop of the next message.
         let waiting = &mut conversation.waiting;
         waiting.retain(|(_, message)| !matches!(message.source, Source::Task));
-        let running = conversation.running.as_ref();
-        let has_turn = running.is_some_and(Running::is_of_turn)
-            || waiting.iter().any(|(_, next)| next.command.is_none());
+        let waits = waiting.iter().any(|(_, next)| next.command.is_none());
+        let has_turn = waits || conversation.runs_turn();
         let stopped = has_turn.then(|| conversation.cancel.clone());
         self.remove_ended();
         stopped
@@ -109,14 +102,14 @@ impl WaitingMessages {
                 return Some(message.clone());
             }
         }
-        let running = conversation.running.as_ref()?;
-        let mut messages = running.messages.iter();
-        let has_it = messages.any(|message| message.number() == Some(number));
+        let mut running = conversation.running.iter();
+        let has_it = running.any(|message| message.number() == Some(number));
         edited.text = format!("[I edited my message. It now reads:]\n{}", edited.text);
-        (has_it && !running.has_replied && running.takes(&edited)).then_some(edited)
+        (has_it && !conversation.has_replied && conversation.takes(&edited)).then_some(edited)
     }
 
-    /// Removes the messages of the next work, and returns them with their key and the cancel of their turn. They are never empty; if there are several, all are plain messages of one chat.
+    /// Removes the messages of the next work, and returns them with their key and the cancel of their turn. They are never empty; if
+    /// there are several, all are plain messages of one chat.
     ///
     /// # Errors
     /// Returns when the next work may begin, if only time is missing.
@@ -127,49 +120,40 @@ impl WaitingMessages {
         if self.is_halted {
             return Err(None);
         }
-        let mut first: Option<(Instant, String, usize)> = None;
         let has_turn = self.has_turn();
-        let has_suspect = self
-            .running()
-            .any(|running| running.messages[0].starts > 0 && !running.waits);
-        for (key, conversation) in &self.by_key {
-            let Some((count, begin)) = conversation.next() else {
-                continue;
-            };
-            let message = &conversation.waiting[0].1;
+        let is_suspect = |of: &Conversation| of.running[0].starts > 0 && !of.waits;
+        let has_suspect = self.running().any(is_suspect);
+        let idle = self.by_key.iter().filter(|(_, of)| of.running.is_empty());
+        let works = idle.filter_map(|(key, of)| {
+            let (count, begin) = of.next()?;
+            let first = &of.waiting[0].1;
             // Unfinished turns run one at a time after a restart, so that the message that crashes the program is identified.
-            let may_run =
-                message.command.is_some() || (has_turn && !(has_suspect && message.starts > 0));
-            let is_earlier = first.as_ref().is_none_or(|(at, ..)| begin < *at);
-            if conversation.running.is_none() && may_run && is_earlier {
-                first = Some((begin, key.clone(), count));
-            }
-        }
-        let (begin, key, count) = first.ok_or(None)?;
+            let may_run = has_turn && !(has_suspect && first.starts > 0);
+            (may_run || first.command.is_some()).then(|| (begin, key.clone(), count))
+        });
+        let (begin, key, count) = works.min().ok_or(None)?;
         if begin > now {
             return Err(Some(begin));
         }
         let conversation = self.by_key.get_mut(&key).ok_or(None)?;
         let messages = conversation.drain(count);
-        let mut running = Running::default();
-        running.join(&messages);
-        conversation.running = Some(running);
+        conversation.join(&messages);
         Ok((key, messages, conversation.cancel.clone()))
     }
 
-    fn running(&self) -> impl Iterator<Item = &Running> {
+    fn running(&self) -> impl Iterator<Item = &Conversation> {
         let conversations = self.by_key.values();
-        conversations.filter_map(|conversation| conversation.running.as_ref())
+        conversations.filter(|conversation| !conversation.running.is_empty())
     }
 
-    pub(super) fn running_in(&mut self, session: &str) -> Option<&mut Running> {
-        self.by_key.get_mut(session)?.running.as_mut()
+    pub(super) fn get(&mut self, session: &str) -> Option<&mut Conversation> {
+        self.by_key.get_mut(session)
     }
 
     /// Returns the number of running turns, without those that let others run.
     pub(super) fn turns(&self) -> usize {
         self.running()
-            .filter(|running| running.is_of_turn() && !running.waits)
+            .filter(|of| of.runs_turn() && !of.waits)
             .count()
     }
 
@@ -181,17 +165,15 @@ impl WaitingMessages {
     /// Returns how many waiting messages the running turn of a conversation can receive, and until when to wait for further
     /// parts of the last one.
     pub(super) fn joining(&self, session: &str) -> (usize, Option<Instant>) {
-        let conversation = self.by_key.get(session);
-        let Some((running, waiting)) =
-            conversation.and_then(|of| Some((of.running.as_ref()?, &of.waiting)))
-        else {
+        let Some(of) = self.by_key.get(session) else {
             return (0, None);
         };
-        let most = MAX_JOINED.saturating_sub(running.messages.len());
-        let joining = waiting.iter().take(most);
-        let count = joining.take_while(|(_, next)| running.takes(next)).count();
-        let is_part = |last: &&(Instant, Inbound)| count == waiting.len() && last.1.more_follows();
-        let part = waiting.back().filter(is_part);
+        let most = MAX_JOINED.saturating_sub(of.running.len());
+        let joining = of.waiting.iter().take(most);
+        let count = joining.take_while(|(_, next)| of.takes(next)).count();
+        let is_part =
+            |last: &&(Instant, Inbound)| count == of.waiting.len() && last.1.more_follows();
+        let part = of.waiting.back().filter(is_part);
         (count, part.map(|(arrived, _)| *arrived + NEXT_PART))
     }
 
@@ -204,10 +186,8 @@ impl WaitingMessages {
             return Vec::new();
         };
         let more = conversation.drain(count);
-        if let Some(running) = &mut conversation.running {
-            running.join(&more);
-            running.asking = Some(asking.clone());
-        }
+        conversation.join(&more);
+        conversation.asking = Some(asking.clone());
         more
     }
 
@@ -216,12 +196,19 @@ impl WaitingMessages {
         let Some(conversation) = self.by_key.get_mut(key) else {
             return Vec::new();
         };
-        let ended = conversation.running.take().unwrap_or_default();
-        if ended.is_of_turn() {
-            conversation.cancel = Cancel::new(None);
-        }
+        let ended = conversation.ids();
+        let cancel = if conversation.runs_turn() {
+            Cancel::new(None)
+        } else {
+            conversation.cancel.clone()
+        };
+        *conversation = Conversation {
+            waiting: take(&mut conversation.waiting),
+            cancel,
+            ..Conversation::default()
+        };
         self.remove_ended();
-        ended.ids().collect()
+        ended
     }
 
     /// Forgets waiting messages that are answered.
@@ -234,18 +221,13 @@ impl WaitingMessages {
     }
 
     fn remove_ended(&mut self) {
-        let is_open = |of: &Conversation| of.running.is_some() || !of.waiting.is_empty();
+        let is_open = |of: &Conversation| !of.running.is_empty() || !of.waiting.is_empty();
         self.by_key.retain(|_, conversation| is_open(conversation));
     }
 
     /// Returns how many messages wait behind each turn that waits for its user.
     pub(super) fn behind_questions(&self) -> Vec<usize> {
-        let asks = |of: &&Conversation| {
-            of.running
-                .as_ref()
-                .is_some_and(|running| running.asks.is_some())
-        };
-        let asking = self.by_key.values().filter(asks);
+        let asking = self.by_key.values().filter(|of| of.asks.is_some());
         asking.map(|of| of.waiting.len()).collect()
     }
 
@@ -285,31 +267,32 @@ impl Conversation {
         let drained = self.waiting.drain(..count);
         drained.map(|(_, message)| message).collect()
     }
-}
 
-impl Running {
     fn join(&mut self, messages: &[Inbound]) {
         let joined = messages.iter().map(|message| Inbound {
             text: String::new(),
             media: Vec::new(),
             ..message.clone()
         });
-        self.messages.extend(joined);
+        self.running.extend(joined);
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = String> {
-        self.messages.iter().map(|message| message.id.clone())
+    pub(super) fn ids(&self) -> Vec<String> {
+        let ids = self.running.iter().map(|message| message.id.clone());
+        ids.collect()
     }
 
-    /// Whether it is a turn, and not a command.
-    fn is_of_turn(&self) -> bool {
-        let first = self.messages.first();
+    /// Whether a turn is running, and not a command.
+    fn runs_turn(&self) -> bool {
+        let first = self.running.first();
         first.is_some_and(|first| first.command.is_none())
     }
 
     /// Whether the turn can receive a later message. A turn that was interrupted by a crash gets no more.
     fn takes(&self, next: &Inbound) -> bool {
-        let first = &self.messages[0];
+        let Some(first) = self.running.first() else {
+            return false;
+        };
         let users = first.written().zip(next.written());
         let is_of_same_user = users.is_some_and(|(first, next)| first.user == next.user);
         next.is_plain()
@@ -317,6 +300,6 @@ impl Running {
             && first.command.is_none()
             && next.origin == first.origin
             && is_of_same_user
-            && self.messages.len() < MAX_JOINED
+            && self.running.len() < MAX_JOINED
     }
 }

@@ -282,18 +282,14 @@ impl Queue {
         ))))
     }
 
-    /// Opens or creates the file, and compacts it if worthwhile.
+    /// Opens or creates the file.
     fn open(&self, state: &mut State) -> Result<Journal> {
-        let mut journal = if let Some((journal, found)) = Journal::open(&self.path)? {
+        if let Some((journal, found)) = Journal::open(&self.path)? {
             state.content = self.content(found.lines)?;
-            journal
-        } else {
-            state.content = Content::default();
-            Journal::create(&self.path, &state.content.lines())?
-        };
-        // Failure is harmless, because compaction only saves space.
-        drop(state.content.compact(&mut journal));
-        Ok(journal)
+            return Ok(journal);
+        }
+        state.content = Content::default();
+        Journal::create(&self.path, &state.content.lines())
     }
 
     fn content(&self, lines: Vec<Fields>) -> Result<Content> {
