@@ -49,9 +49,7 @@ impl<'a> Facts<'a> {
             sessions: Vec::new(),
             gateway: status::read(home).unwrap_or_else(|| json!({})),
             learned: facts::rows(home),
-            warnings: loaded
-                .clone()
-                .map_or(Vec::new(), |loaded| loaded.warnings.clone()),
+            warnings: loaded.iter().flat_map(|l| l.warnings.clone()).collect(),
             loaded,
         };
         facts.sessions = facts.or_warn(archive::list(home));

@@ -27,10 +27,8 @@ pub(super) fn endpoint(
     let kind = Kind::Config;
     let model = model.map_err(|e| Error { kind, ..e }).doing(setting)?;
     if model.id.is_empty() {
-        return Err(
-            Error::config(format!("{setting}: \"{name}\" names no model"))
-                .hint(format!("write {name}/MODEL")),
-        );
+        let what = format!("{setting}: \"{name}\" names no model");
+        return Err(Error::config(what).hint(format!("write {name}/MODEL")));
     }
     if matches!(model.protocol, Protocol::Anthropic | Protocol::Demo) {
         let what = format!("{setting}: the provider of {name} has only a chat API");
@@ -53,11 +51,8 @@ pub(crate) fn unusable(loaded: &Loaded) -> impl Iterator<Item = Error> {
 
 /// Makes a function that transcribes recordings.
 pub(crate) fn transcriber(loaded: &Loaded) -> Result<Option<Arc<Transcribe>>> {
-    let endpoint = endpoint(
-        "tools.transcribe.model",
-        &loaded.config.tools.transcribe.model,
-        loaded,
-    )?;
+    let name = &loaded.config.tools.transcribe.model;
+    let endpoint = endpoint("tools.transcribe.model", name, loaded)?;
     let redactor = loaded.redactor();
     Ok(endpoint.map(|endpoint| -> Arc<Transcribe> {
         Arc::new(move |recording, cancel, budget| {
@@ -91,12 +86,10 @@ pub(crate) fn convert(app: &App, path: &str, attachment: Attachment) -> Result<A
                 // Only the daily budget limits a user's attachments.
                 let ledger = Arc::new(ledger(loaded, app.local_time.clone()));
                 let budget = Budget::new(Some(ledger), "", "cli");
-                let words =
-                    transcribe(&media, &cancel, &budget).doing(format_args!("attaching {name}"))?;
-                return Ok(Attachment::Text(format!(
-                    "[transcript of {name}]\n{}",
-                    fenced(&words)
-                )));
+                let words = transcribe(&media, &cancel, &budget);
+                let words = fenced(&words.doing(format_args!("attaching {name}"))?);
+                let text = format!("[transcript of {name}]\n{words}");
+                return Ok(Attachment::Text(text));
             }
             None if media.audio_format().is_none() => {
                 return Err(Error::usage(format!("attaching {name}: audio that is neither WAV nor MP3"))

@@ -226,10 +226,8 @@ impl App {
 
     /// Returns the workers for the file and exec jobs of all tools.
     pub(crate) fn workers(&self) -> Result<Arc<Workers>> {
-        let workers = self
-            .workers
-            .get_or_init(|| workers(self.loaded()?).map(Arc::new));
-        workers.clone()
+        let start = || workers(self.loaded()?).map(Arc::new);
+        self.workers.get_or_init(start).clone()
     }
 
     /// Returns the redactor of all agents of the home, which also learns the keys that are resolved later.
@@ -355,10 +353,8 @@ fn history(config: &Config) -> History {
 
 /// Returns the skills of a home.
 pub(crate) fn skills(loaded: &Loaded) -> Skills {
-    Skills::new(
-        loaded.home.agent(),
-        loaded.config.tools.exec.pass_env.clone(),
-    )
+    let variables = loaded.config.tools.exec.pass_env.clone();
+    Skills::new(loaded.home.agent(), variables)
 }
 
 /// Returns local time, which decides when the days of notes and usage begin.

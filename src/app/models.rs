@@ -92,21 +92,19 @@ pub(crate) fn chain(
         "" => first(loaded, notices)?,
         name => loaded.config.named(name, &loaded.env)?,
     };
-    let first = with_known_default(first, &loaded.home);
+    let known = |model| with_known_default(model, &loaded.home);
+    let first = known(first);
     let rows = facts::rows(&loaded.home);
     let window = window(&first, &rows, loaded);
     let mut models = vec![first];
-    for model in loaded.config.same_name(&models[0], &loaded.env) {
-        models.push(with_known_default(model, &loaded.home));
-    }
+    let others = loaded.config.same_name(&models[0], &loaded.env);
+    models.extend(others.into_iter().map(known));
+    let is_same = |one: &Model, other: &Model| one.name == other.name && one.base == other.base;
     for name in &loaded.config.agents.defaults.model_fallbacks {
         let model = loaded.config.named(name, &loaded.env);
-        match model.map(|model| with_known_default(model, &loaded.home)) {
+        match model.map(known) {
             // A repeated model would fail in the same way.
-            Ok(model)
-                if models
-                    .iter()
-                    .any(|m| m.name == model.name && m.base == model.base) => {}
+            Ok(model) if models.iter().any(|known| is_same(known, &model)) => {}
             Ok(model) => models.push(model),
             Err(e) => notices.push(format!(
                 "model_fallbacks: {} is left out: {e}",
@@ -145,7 +143,8 @@ fn window(model: &Model, rows: &[HostFacts], loaded: &Loaded) -> u64 {
         _ if model.protocol == Protocol::Demo => 0,
         0 => facts::among(rows, model)
             .window
-            .map_or(default, |window| window.min(default)),
+            .unwrap_or(default)
+            .min(default),
         window => window,
     }
 }

@@ -1,7 +1,5 @@
 //! The workspace of a home, and the workers that reach it.
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -24,12 +22,10 @@ pub(crate) fn misplaced(loaded: &Loaded) -> Option<String> {
     }
     // One listing of the workspace before each question is cheaper than a look for each name.
     let listed = std::fs::read_dir(&workspace).into_iter().flatten();
-    let there: BTreeSet<_> = listed.flatten().map(|entry| entry.file_name()).collect();
-    let is_there = |name: &str| {
-        let mut parts = name.split('/').map(OsStr::new);
-        parts.next().is_some_and(|top| there.contains(top))
-    };
-    names.retain(|name| is_there(name) && workspace.join(name).is_file());
+    let listed = listed.flatten().map(|entry| entry.file_name());
+    let there: Vec<String> = listed.filter_map(|name| name.into_string().ok()).collect();
+    let may_be = |name: &str| there.iter().any(|top| name.starts_with(top));
+    names.retain(|name| may_be(name) && workspace.join(name).is_file());
     (!names.is_empty()).then(|| {
         format!(
             "not used: {} in {}; bantam's instructions are in {}, and its notes in {}",
