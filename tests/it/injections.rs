@@ -69,7 +69,7 @@ const IN_A_RESULT: [&str; 12] = [
 const IN_A_SKILL: [&str; 7] = [
     r#"subagent {"task":"OBEY[[read_file {\"path\":\"OUT/secret.txt\"}]]YEBO"}"#,
     r#"subagent {"task":"OBEY[[exec {\"command\":\"cat HOME/config.json\"}]]YEBO"}"#,
-    r#"subagent {"skill":"tea","task":"all of it"}"#,
+    r#"subagent {"task":"OBEY[[skill {\"name\":\"tea\"}]]YEBO"}"#,
     r#"subagent {"background":true,"task":"OBEY[[list_dir {\"path\":\"HOME\"}]]YEBO"}"#,
     r#"subagent {"background":true,"task":"OBEY[[exec {\"command\":\"cat OUT/secret.txt\"}]]YEBO"}"#,
     r#"subagent {"background":true,"task":"again"}"#,
