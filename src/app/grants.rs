@@ -41,14 +41,15 @@ pub(crate) fn tools_write(loaded: &Loaded) -> Result<Vec<Place>> {
 
 /// Resolves a setting of the tools to absolute paths. The workspace of `--workspace` replaces directories that overlap it.
 fn opened(setting: &str, paths: &[String], access: Access, loaded: &Loaded) -> Result<Vec<Place>> {
-    let mut places = paths_of_setting(setting, paths, access, &loaded.env)?;
-    let typed = loaded.override_of(&split(WORKSPACE));
-    let typed = typed.filter(|set| set.is_flag());
-    if let Some(typed) = typed.and_then(|set| set.value.as_str()).map(Path::new) {
-        let is_apart = |path: &Path| !path.starts_with(typed) && !typed.starts_with(path);
-        places.retain(|place| is_apart(&place.grant.path));
-    }
-    Ok(places)
+    let is_apart = |place: &Place| {
+        let typed = loaded.override_of(&split(WORKSPACE));
+        let typed = typed.filter(|set| set.is_flag());
+        let typed = typed.and_then(|set| set.value.as_str());
+        let (path, typed) = (&place.grant.path, typed.map(Path::new));
+        typed.is_none_or(|typed| !path.starts_with(typed) && !typed.starts_with(path))
+    };
+    let places = paths_of_setting(setting, paths, access, &loaded.env)?;
+    Ok(places.into_iter().filter(is_apart).collect())
 }
 
 /// Returns the tools' grants in addition to the workspace.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::models::{check_base, in_config, is_address};
-use super::path::{get, join, list_leaves, list_values, shape, walk};
+use super::path::{get, join, list_values, shape, walk};
 use super::{Config, keys, shown, user_id};
 use crate::error::{Context, Error, Result};
 use crate::paths::telegram_chat;
@@ -84,18 +84,19 @@ pub(super) fn out_of_range(json: &Value) -> Option<BadValue> {
 }
 
 /// Returns the path of a list in place of a section, whose values serde would take in order. `at` is where `value` stands.
-pub(super) fn list_for_section(value: &Value, at: &[String]) -> Option<Vec<String>> {
-    let mut lists = list_leaves(value, &Value::is_array).into_iter();
-    lists.find_map(|below| {
-        let items = get(value, &below)?.as_array()?;
-        let path = [at, &below].concat();
-        let takes = |value| refused(&path, value).is_none();
-        if takes(json!({})) && !takes(json!("")) {
-            return Some(path);
-        }
-        let mut items = items.iter().enumerate();
-        items.find_map(|(n, item)| list_for_section(item, &[&path[..], &[n.to_string()]].concat()))
-    })
+pub(super) fn list_for_section(value: &Value, at: &[&str]) -> Option<Vec<String>> {
+    let below = |(name, value): (&String, _)| list_for_section(value, &[at, &[name]].concat());
+    let items = match value {
+        Value::Array(items) => items,
+        value => return value.as_object()?.iter().find_map(below),
+    };
+    let path: Vec<String> = at.iter().map(|name| (*name).to_owned()).collect();
+    let takes = |value| refused(&path, value).is_none();
+    if takes(json!({})) && !takes(json!("")) {
+        return Some(path);
+    }
+    let mut items = items.iter().enumerate();
+    items.find_map(|(n, item)| below((&n.to_string(), item)))
 }
 
 /// Returns the error of a configuration with this value alone.

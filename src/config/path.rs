@@ -127,10 +127,8 @@ pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
     let paths = list_settings(shape);
     let lasts = paths.iter().filter_map(|path| path.last());
     let near = nearest(names.last()?, lasts.map(String::as_str))?;
-    let mut found = paths
-        .iter()
-        .filter(|path| path.last().is_some_and(|last| last == near));
-    found.next().map(|path| join(path))
+    let is_near = |path: &&Vec<String>| path.last().is_some_and(|last| last == near);
+    paths.iter().find(is_near).map(|path| join(path))
 }
 
 /// Returns the paths of all settings of a shape outside lists and maps, and of the lists and maps themselves.
@@ -147,7 +145,7 @@ pub(crate) fn list_values(value: &Value) -> Vec<Vec<String>> {
 }
 
 /// Returns the paths of the values that have no members or are leaves by `is_leaf`.
-pub(super) fn list_leaves(value: &Value, is_leaf: &dyn Fn(&Value) -> bool) -> Vec<Vec<String>> {
+fn list_leaves(value: &Value, is_leaf: &dyn Fn(&Value) -> bool) -> Vec<Vec<String>> {
     let members: Vec<(String, &Value)> = match value {
         value if is_leaf(value) => return vec![Vec::new()],
         Value::Object(members) if !members.is_empty() => {

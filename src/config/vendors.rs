@@ -137,10 +137,8 @@ fn ollama_base(host: &str) -> String {
 pub(super) fn canonical(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();
     let dashed = name.replace('_', "-");
-    ALIASES
-        .iter()
-        .find(|(alias, _)| *alias == dashed)
-        .map_or(name, |(_, vendor)| (*vendor).to_owned())
+    let known = ALIASES.iter().find(|(alias, _)| *alias == dashed);
+    known.map_or(name, |(_, vendor)| (*vendor).to_owned())
 }
 
 #[cfg(test)]
