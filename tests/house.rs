@@ -109,7 +109,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("log", 70, 8),
     ("main", 7, 0),
     ("markdown", 1242, 9),
-    ("mcp", 1093, 21),
+    ("mcp", 1089, 21),
     ("message", 584, 55),
     ("notify", 49, 6),
     ("outbox", 270, 19),

@@ -31,7 +31,6 @@ pub(crate) struct RemoteTool {
     /// JSON Schema of type `object`, as JSON text.
     pub schema: String,
     /// `readOnlyHint`: calls may run in parallel.
-    #[serde(default)]
     pub read_only: bool,
 }
 
@@ -152,13 +151,9 @@ pub(crate) fn checksum(entry: &McpServer) -> String {
 
 /// Returns the warning of a run without a server's tools.
 pub(crate) fn missing(name: &str, e: &Error) -> String {
-    let why = with_hint(e);
-    format!("the tools of the MCP server {name} are missing: {why}")
-}
-
-fn with_hint(e: &Error) -> String {
     let hint = e.hint.as_deref().map(|hint| format!(" ({hint})"));
-    brief(&e.message) + &hint.unwrap_or_default()
+    let (why, hint) = (brief(&e.message), hint.unwrap_or_default());
+    format!("the tools of the MCP server {name} are missing: {why}{hint}")
 }
 
 #[cfg(test)]
