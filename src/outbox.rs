@@ -244,12 +244,18 @@ impl Outbox {
 
     /// Returns the next message to send to a chat of a channel, or nothing if none is due within `most` or the outbox changes.
     /// Its chat waits until [`Outbox::tried`]. The first try of each process counts as a start until its end.
-    pub(crate) fn next(&self, channel: &str, most: Duration) -> Result<Option<Pending>> {
+    ///
+    /// A change that `most` does not see yet wakes this, if [`Outbox::wake`] follows the change.
+    pub(crate) fn next(
+        &self,
+        channel: &str,
+        most: impl Fn() -> Duration,
+    ) -> Result<Option<Pending>> {
         let mut deliveries = self.deliveries();
         if deliveries.is_stopped {
             return Ok(None);
         }
-        let (now, mut wait) = (Instant::now(), most);
+        let (now, mut wait) = (Instant::now(), most());
         let begun = *deliveries.begun.get_or_insert(now);
         let mut oldest = BTreeMap::new();
         for pending in self.pending()? {

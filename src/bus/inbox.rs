@@ -318,8 +318,8 @@ impl Inbox {
         ended.doing("recording that a message was answered")
     }
 
-    /// Changes the question of a message by `change`, which returns whether to write it to disk. An answer wakes its turn. Returns
-    /// false if there is no such message, or nothing is changed.
+    /// Changes the question of a message by `change`, which returns whether to write it to disk. An answer wakes its turn.
+    /// Returns false if there is no such message, or nothing is changed.
     pub(crate) fn change_question(
         &self,
         is_meant: impl Fn(&Inbound) -> bool,

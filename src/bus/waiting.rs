@@ -108,8 +108,8 @@ impl WaitingMessages {
         (has_it && !conversation.has_replied && conversation.takes(&edited)).then_some(edited)
     }
 
-    /// Removes the messages of the next work, and returns them with their key and the cancel of their turn. They are never empty; if
-    /// there are several, all are plain messages of one chat.
+    /// Removes the messages of the next work, and returns them with their key and the cancel of their turn. They are never
+    /// empty; if there are several, all are plain messages of one chat.
     ///
     /// # Errors
     /// Returns when the next work may begin, if only time is missing.

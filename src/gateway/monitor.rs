@@ -115,7 +115,7 @@ impl Gateway {
             PollEvent::Serving(name) => status::serves_as(home, name),
             PollEvent::Polled => status::polls(home, None, now),
             PollEvent::Failing(why) => status::polls(home, Some(&to_single_line(why, 300)), now),
-            PollEvent::Arrived | PollEvent::Waiting => Ok(()),
+            PollEvent::Arrived | PollEvent::Signalled => Ok(()),
         };
         self.logged(recorded.doing("writing the status file"));
         if event != PollEvent::Arrived {
@@ -201,7 +201,7 @@ impl Gateway {
         };
         drop(Builder::new().spawn(move || {
             while listener.wait().is_ok() {
-                self.handle(PollEvent::Waiting);
+                self.handle(PollEvent::Signalled);
             }
         }));
     }

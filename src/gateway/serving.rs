@@ -46,9 +46,9 @@ pub(super) fn lock(home: &Home) -> Result<Lock> {
 /// all messages are answered.
 ///
 /// Messages of one conversation are answered in order; those waiting together share a turn. Up to four conversations are
-/// answered at the same time. [`Command::Stop`](crate::Command::Stop) ends the running turn. Events of a turn are shown in its channel; the last one
-/// is [`Event::Done`](crate::Event::Done). Its answer, or the reason of its failure, is delivered to its chat, like the reply to
-/// a command.
+/// answered at the same time. [`Command::Stop`](crate::Command::Stop) ends the running turn. Events of a turn are shown in its
+/// channel; the last one is [`Event::Done`](crate::Event::Done). Its answer, or the reason of its failure, is delivered to its
+/// chat, like the reply to a command.
 ///
 /// A message is stored in `home` until its turn ends, and then its answer, until it is delivered. After a crash, the next call
 /// of `serve` with this home continues the turn, if the agent's store has saved it. Messages with a known id are not answered

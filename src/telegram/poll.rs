@@ -55,8 +55,8 @@ pub(crate) enum PollEvent<'a> {
     Polled,
     /// Polls fail repeatedly for this reason, and are retried.
     Failing(&'a str),
-    /// Time has passed without a poller.
-    Waiting,
+    /// Another program of this home has sent a signal.
+    Signalled,
 }
 
 /// Number of remembered albums.

@@ -494,6 +494,31 @@ fn echo() -> Model {
 }
 
 #[test]
+fn a_refused_token_ends_no_gateway_and_loses_no_answer() {
+    let (model, api) = (echo(), BotApi::start());
+    api.chat(OWNER);
+    let good = config(&model, &api);
+    let home = Home::with(&good);
+    let gateway = start(&home);
+    api.wait_for_poll();
+    let wrong = json!({ "channels": { "telegram": { "token": "654321:wrong" } } });
+    home.config(&merged(good.clone(), &wrong).to_string());
+    api.message(-5, OWNER, &json!({ "text": "a poll returns" }));
+    gateway.wait_for_stderr("refused the token");
+    home.run("cron add -m report --at +1s --to telegram:42".split(' '))
+        .exits(0);
+    until("the job's answer waits", || {
+        status(&home).1["undelivered"]["count"] == 1
+    });
+    home.config(&good.to_string());
+    // Wakes the gateway.
+    home.run(["config", "set", "log.level", "debug"]).exits(0);
+    let texts = api.wait_for_texts(OWNER, 1);
+    assert!(texts[0].contains("report"), "{texts:?}");
+    ends(gateway);
+}
+
+#[test]
 fn a_model_for_recordings_without_a_key_is_told_and_ends_no_gateway() {
     let (model, api) = (echo(), BotApi::start());
     let home = Home::with(&config(&model, &api));
