@@ -43,19 +43,16 @@ impl RemoteTool {
         if !is_named || tool["execution"]["taskSupport"] == "required" {
             return None;
         }
-        let mut schema = tool["inputSchema"].clone();
-        if !schema.is_object() {
-            schema = json!({});
-        }
+        let schema = tool["inputSchema"].as_object().cloned();
+        let mut schema = Value::from(schema.unwrap_or_default());
         schema["type"] = "object".into();
         let schema = schema.to_string();
         if schema.len() > MAX_SCHEMA {
             return None;
         }
         let description = tool["description"].as_str().or(tool["title"].as_str());
-        let description = description.unwrap_or_default().trim().to_owned();
         // Keys are removed before truncating, because a truncated key would not be recognized.
-        let description = redactor.redact(description);
+        let description = redactor.redact(description.unwrap_or_default().trim().to_owned());
         Some(Self {
             name: redactor.redact(name.to_owned()),
             description: whole_words(&description, MAX_DESCRIPTION).to_owned(),
@@ -99,9 +96,7 @@ impl Server {
         stored.doing("storing the list of tools")?;
         self.common.has_changed.store(true, Ordering::SeqCst);
         let warning = self.changes(&before.tools, &list.tools);
-        if let Some(text) = &warning {
-            self.tell_owner(text);
-        }
+        warning.iter().for_each(|text| self.tell_of_change(text));
         Ok(warning)
     }
 
@@ -152,13 +147,9 @@ pub(crate) fn checksum(entry: &McpServer) -> String {
 
 /// Returns the warning of a run without a server's tools.
 pub(crate) fn missing(name: &str, e: &Error) -> String {
-    let why = with_hint(e);
-    format!("the tools of the MCP server {name} are missing: {why}")
-}
-
-fn with_hint(e: &Error) -> String {
     let hint = e.hint.as_deref().map(|hint| format!(" ({hint})"));
-    brief(&e.message) + &hint.unwrap_or_default()
+    let why = brief(&e.message) + &hint.unwrap_or_default();
+    format!("the tools of the MCP server {name} are missing: {why}")
 }
 
 #[cfg(test)]
