@@ -96,8 +96,7 @@ impl Server {
         stored.doing("storing the list of tools")?;
         self.common.has_changed.store(true, Ordering::SeqCst);
         let warning = self.changes(&before.tools, &list.tools);
-        warning.iter().for_each(|text| self.tell_of_change(text));
-        Ok(warning)
+        Ok(warning.inspect(|text| self.tell_of_change(text)))
     }
 
     /// Names new and changed tools in one line; `None` without an earlier list.
