@@ -164,9 +164,7 @@ fn perform_one(grants: &OpenGrants, job: &FileJob, output: &mut dyn Write) -> Re
     let at = |access| grants.find(&job.path, access);
     match &job.action {
         FileAction::ListDir { depth } => list::list_dir(&at(Access::Read)?, depth.unwrap_or(1)),
-        FileAction::ReadFile { offset, limit } => {
-            read::read_file(&at(Access::Read)?, offset.unwrap_or(1), *limit)
-        }
+        FileAction::ReadFile(range) => read::read_file(&at(Access::Read)?, range),
         FileAction::TakeFile { name } => incoming::take_file(grants, job, name),
         FileAction::PutBack { state, was_there } => {
             let content = was_there.then_some(&*job.content);

@@ -12,7 +12,7 @@ use crate::error::{Context, Error, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, MAX_IMAGE, media_type};
 use crate::text::size;
-use crate::worker::protocol::{Header, Reply};
+use crate::worker::protocol::{Header, LineRange, Reply};
 
 const MAX_LINES: u64 = 2000;
 
@@ -60,8 +60,8 @@ pub(super) fn stamp(stat: &Stat) -> String {
     )
 }
 
-/// Reads an image, a PDF, or lines of a text file from line `first` on.
-pub(super) fn read_file(target: &Target, first: u64, limit: Option<u64>) -> Result<Reply> {
+/// Reads an image, a PDF, or lines of a text file.
+pub(super) fn read_file(target: &Target, range: &LineRange) -> Result<Reply> {
     let name = target.asked.display();
     let file = target.open(Links::Follow)?;
     let len = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
@@ -87,30 +87,20 @@ pub(super) fn read_file(target: &Target, first: u64, limit: Option<u64>) -> Resu
             return Err(too_large(target, len, MAX_UTF16));
         }
         let (text, ..) = UTF_8.decode(&content);
-        return Ok(text_reply(lines(
-            &mut text.as_bytes(),
-            target,
-            first,
-            limit,
-        )?));
+        return lines(&mut text.as_bytes(), target, range).map(text_reply);
     }
     if let Some(kind) = binary_kind(file.fill_buf()?) {
         let path = name.to_string();
         return Err(Error::failed(kind.refusal(&path, &size(len))));
     }
     skip_bom(&mut file)?;
-    Ok(text_reply(lines(&mut file, target, first, limit)?))
+    lines(&mut file, target, range).map(text_reply)
 }
 
-/// Returns lines from number `first` on, and how to continue.
-fn lines(
-    file: &mut dyn BufRead,
-    target: &Target,
-    first: u64,
-    limit: Option<u64>,
-) -> Result<Vec<u8>> {
+/// Returns lines, and how to continue.
+fn lines(file: &mut dyn BufRead, target: &Target, range: &LineRange) -> Result<Vec<u8>> {
     let name = target.asked.display();
-    let first = first.max(1);
+    let first = range.offset.unwrap_or(1).max(1);
     for passed in 0..first - 1 {
         if file
             .skip_until(b'\n')
@@ -120,11 +110,15 @@ fn lines(
             return Err(Error::failed(format!("{name} has only {passed} lines")));
         }
     }
-    let limit = limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
+    let limit = range.limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
+    // The notice, a fence and the marks of secrets need room as well.
+    let most = range
+        .room
+        .map_or(MAX_TEXT, |room| MAX_TEXT.min(room - room / 8));
     let (mut body, mut next) = (Vec::new(), first);
     while next - first < limit {
-        let room = (MAX_TEXT - body.len()) as u64;
-        if (&mut *file).take(room).read_until(b'\n', &mut body)? == 0 {
+        let left = (most - body.len()) as u64;
+        if (&mut *file).take(left).read_until(b'\n', &mut body)? == 0 {
             break;
         }
         next += 1;
@@ -142,8 +136,8 @@ fn lines(
                 )
             }
             None => format!(
-                "\n[line {first} is cut: results are limited to {}]\n",
-                size(MAX_TEXT as u64)
+                "\n[line {first} is cut: results are limited to {}; the next has offset {next}]\n",
+                size(most as u64)
             ),
         };
         body.extend_from_slice(notice.as_bytes());

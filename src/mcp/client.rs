@@ -236,10 +236,9 @@ impl Connection {
             return Err(failure);
         }
         let params = json!({"requestId": id, "reason": "nobody is waiting any more"});
-        let method = "notifications/cancelled";
-        let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
-        let abandon = Cancel::new(Some(ABANDON));
-        self.transport.notify(&message, &abandon);
+        let message =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        self.transport.notify(&message, &Cancel::new(Some(ABANDON)));
         match cancel.reason() {
             Some(CancelReason::Stopped) => Err(Error::new(Kind::Interrupted, "stopped").into()),
             Some(CancelReason::Deadline) => Err(cancel.timed_out().into()),

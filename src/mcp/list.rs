@@ -42,19 +42,16 @@ impl RemoteTool {
         if !is_named || tool["execution"]["taskSupport"] == "required" {
             return None;
         }
-        let mut schema = tool["inputSchema"].clone();
-        if !schema.is_object() {
-            schema = json!({});
-        }
+        let schema = tool["inputSchema"].as_object().cloned();
+        let mut schema = Value::from(schema.unwrap_or_default());
         schema["type"] = "object".into();
         let schema = schema.to_string();
         if schema.len() > MAX_SCHEMA {
             return None;
         }
         let description = tool["description"].as_str().or(tool["title"].as_str());
-        let description = description.unwrap_or_default().trim().to_owned();
         // Keys are removed before truncating, because a truncated key would not be recognized.
-        let description = redactor.redact(description);
+        let description = redactor.redact(description.unwrap_or_default().trim().to_owned());
         Some(Self {
             name: redactor.redact(name.to_owned()),
             description: whole_words(&description, MAX_DESCRIPTION).to_owned(),
@@ -98,10 +95,7 @@ impl Server {
         stored.doing("storing the list of tools")?;
         self.common.has_changed.store(true, Ordering::SeqCst);
         let warning = self.changes(&before.tools, &list.tools);
-        if let Some(text) = &warning {
-            self.tell_owner(text);
-        }
-        Ok(warning)
+        Ok(warning.inspect(|text| self.tell_of_change(text)))
     }
 
     /// Names new and changed tools in one line; `None` without an earlier list.

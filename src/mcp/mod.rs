@@ -82,6 +82,8 @@ pub(crate) struct Server {
     common: Arc<Common>,
     /// Locked during a start.
     run: Mutex<Run>,
+    /// Whether the user knows that the server does not start.
+    is_down: AtomicBool,
     /// Time of the last notification to the owner about changed tools.
     told: Mutex<Option<Instant>>,
 }
@@ -128,6 +130,7 @@ impl Servers {
                     definition,
                     common: self.common.clone(),
                     run: Mutex::default(),
+                    is_down: AtomicBool::default(),
                     told: Mutex::default(),
                 });
                 servers.insert(server.definition.name.clone(), server.clone());
@@ -226,7 +229,7 @@ impl Server {
         cancel: &Cancel,
         events: &dyn Fn(Event),
     ) -> Result<Value> {
-        let connection = self.open(cancel)?;
+        let connection = self.connect(cancel, events)?;
         self.refresh(&connection, cancel, events);
         let has_changed = |tool| self.tools().is_some_and(|tools| !tools.contains(tool));
         if unchanged.is_some_and(has_changed) {
@@ -246,6 +249,19 @@ impl Server {
         Ok(result)
     }
 
+    /// Returns a connection for a call. Warns once about a server that does not start, because its tools are still offered.
+    fn connect(&self, cancel: &Cancel, events: &dyn Fn(Event)) -> Result<Arc<Connection>> {
+        let opened = self.open(cancel);
+        let is_down = opened.is_err() && cancel.reason().is_none();
+        let was_down = self.is_down.swap(is_down, Ordering::SeqCst);
+        if let (Err(e), true) = (&opened, is_down && !was_down) {
+            let text = missing(&self.definition.name, e);
+            self.tell_owner(&text);
+            events(Event::Warning(text));
+        }
+        opened
+    }
+
     /// Lists the tools after a start or an announced change. Without an answer, the known tools remain.
     fn refresh(&self, connection: &Connection, cancel: &Cancel, events: &dyn Fn(Event)) {
         if !connection.is_outdated() {
@@ -262,11 +278,17 @@ impl Server {
     }
 
     /// Notifies the owner about changed tools, with a minimum interval, because a server could change them at each call.
-    fn tell_owner(&self, text: &str) {
+    fn tell_of_change(&self, text: &str) {
         let mut told = sync::lock(&self.told);
-        let is_due = told.is_none_or(|told| told.elapsed() >= TELL_AGAIN);
-        if let (Some(keeper), true) = (self.common.keeper.get(), is_due) {
+        if told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
             *told = Some(Instant::now());
+            drop(told);
+            self.tell_owner(text);
+        }
+    }
+
+    fn tell_owner(&self, text: &str) {
+        if let Some(keeper) = self.common.keeper.get() {
             (keeper.tell_owner)(text);
         }
     }
@@ -361,9 +383,8 @@ pub(crate) fn brief(message: &str) -> String {
 fn parse(text: &str) -> Result<Vec<Value>> {
     let text = text.trim_start_matches('\u{feff}').trim();
     if count_values(text.as_bytes()).0 > MAX_VALUES {
-        return Err(Error::failed(format!(
-            "sent a message of more than {MAX_VALUES} values"
-        )));
+        let what = format!("sent a message of more than {MAX_VALUES} values");
+        return Err(Error::failed(what));
     }
     match parse_json(text) {
         Ok(Value::Array(batch)) => Ok(batch),

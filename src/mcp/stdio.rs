@@ -1,11 +1,8 @@
 //! A server that bantam starts, with one JSON message per line on its standard input and output.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{
-    BufRead, BufReader,
-    ErrorKind::{BrokenPipe, ConnectionReset},
-    Read, Write,
-};
+use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
@@ -166,9 +163,7 @@ impl Shared {
     }
 
     fn printed(&self) -> String {
-        let state = self.lock();
-        let lines: Vec<&str> = state.printed.iter().map(String::as_str).collect();
-        lines.join("\n")
+        Vec::from(self.lock().printed.clone()).join("\n")
     }
 
     fn fail_all(&self, reason: &str) {
@@ -200,11 +195,8 @@ fn last_words(mut socket: &UnixStream) -> String {
         }
         _ => return "it ended".to_owned(),
     };
-    let lines: Vec<String> = why
-        .lines()
-        .map(|line| foreign_line(line, MAX_SHOWN))
-        .collect();
-    lines.join("\n")
+    let lines = why.lines().map(|line| foreign_line(line, MAX_SHOWN));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 impl Transport for Stdio {

@@ -4,7 +4,7 @@
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use super::{CallContext, Change, Function, Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::access::Grant;
@@ -122,7 +122,8 @@ pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Budget) -> Result<String> 
 fn run(name: &str, files: &Files, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let workers = &files.workers;
     let path = text(args, "path");
-    let action = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
+    let mut action = json!({ name: args });
+    action[name]["room"] = turn.room.into();
     let job = FileJob::new(path, arguments(&action)?);
     let reply = do_job(workers, job, turn)?;
     let content = match reply.header {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::function::Function;
 use super::registry::valid_name;
-use super::{Owner, Risk, ToolOutput, ToolSpec};
+use super::{Owner, Risk, ToolOutput, ToolSpec, plain};
 use crate::error::Kind;
 use crate::mcp::{RemoteTool, Server};
 use crate::message::Media;
@@ -57,7 +57,8 @@ fn output(result: &Value, redactor: &Redactor) -> ToolOutput {
         failed: result["isError"] == true,
         ..ToolOutput::default()
     };
-    let mut texts = Vec::new();
+    // Some servers write the content as one text, and old ones put the result into `toolResult`.
+    let mut texts = Vec::from_iter(result["content"].as_str().map(str::to_owned));
     for part in result["content"].as_array().into_iter().flatten() {
         let text = |name: &str| part[name].as_str().unwrap_or_default();
         match text("type") {
@@ -89,9 +90,9 @@ fn output(result: &Value, redactor: &Redactor) -> ToolOutput {
             kind => texts.push(format!("[{}: cannot be shown]", redactor.foreign(kind, 40))),
         }
     }
-    let structured = &result["structuredContent"];
-    if texts.iter().all(String::is_empty) && !structured.is_null() {
-        texts.push(serde_json::to_string_pretty(structured).unwrap_or_default());
+    let mut others = [&result["structuredContent"], &result["toolResult"]].into_iter();
+    if texts.iter().all(String::is_empty) {
+        texts.extend(others.find(|value| !value.is_null()).map(plain));
     }
     output.text = fenced(&texts.join("\n\n"));
     if output.text.is_empty() && output.images.is_empty() {

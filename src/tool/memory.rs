@@ -17,7 +17,7 @@ use crate::session::search::{Found, search_past};
 use crate::session::versions::MOST_KEPT;
 use crate::text::{LocalTime, clip, fenced, first_lines, foreign_line};
 use crate::worker::Workers;
-use crate::worker::protocol::{FileAction, FileJob};
+use crate::worker::protocol::{FileAction, FileJob, LineRange};
 
 /// Default note.
 const MEMORY: &str = "MEMORY";
@@ -83,8 +83,12 @@ fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> 
             (notes.real.display().to_string(), all)
         }
         ("view", Some(_)) => {
-            let (offset, limit) = (None, None);
-            (note, FileAction::ReadFile { offset, limit })
+            let room = Some(turn.room);
+            let range = LineRange {
+                room,
+                ..LineRange::default()
+            };
+            (note, FileAction::ReadFile(range))
         }
         ("append", _) => {
             let mut content = entry(name, content.trim_end(), &now);

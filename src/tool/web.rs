@@ -140,10 +140,8 @@ fn search(
         return Ok(ToolOutput::text("no results"));
     }
     let lines = hits.iter().zip(1..).map(|(hit, n)| {
-        let (title, snippet) = (
-            foreign_line(&hit.title, 200),
-            foreign_line(&hit.snippet, 400),
-        );
+        let title = foreign_line(&hit.title, 200);
+        let snippet = foreign_line(&hit.snippet, 400);
         let address = whole_words(&hit.address, 2_000);
         let hit = format!("{n}. {title}\n   {address}\n   {snippet}");
         hit.trim_end().to_owned()

@@ -149,10 +149,9 @@ impl Workers {
 
     /// Chooses the workers for a job. For a job about notes, also makes its path relative to the notes.
     fn of_job(&self, mut job: FileJob) -> Result<(&Self, Job)> {
-        let Some((notes, workers)) = &self.notes else {
-            return Ok((self, Job::File(job)));
-        };
-        let Some(path) = notes.path_of(&job) else {
+        let notes = self.notes.as_ref();
+        let found = notes.and_then(|notes| Some((notes, notes.0.path_of(&job)?)));
+        let Some(((notes, workers), path)) = found else {
             return Ok((self, Job::File(job)));
         };
         job.path = path;
@@ -255,11 +254,7 @@ impl Workers {
         cancel: &Cancel,
     ) -> Result<Reply> {
         let mut lost = None;
-        let mut pieces = || {
-            pieces().inspect_err(|e| {
-                lost = Some(e.clone());
-            })
-        };
+        let mut pieces = || pieces().inspect_err(|e| lost = Some(e.clone()));
         let job = Job::Read(job);
         let mut body = Vec::new();
         let worker = self.start(&job, cancel)?;

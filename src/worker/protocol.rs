@@ -197,6 +197,17 @@ pub(crate) struct FileJob {
     pub content: Vec<u8>,
 }
 
+/// Lines of a text file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub(crate) struct LineRange {
+    /// Number of the first line, from 1.
+    pub offset: Option<u64>,
+    /// Number of lines.
+    pub limit: Option<u64>,
+    /// Maximum size of the result, in bytes.
+    pub room: Option<usize>,
+}
+
 /// An operation on a path. The fields of the tools' actions are their arguments.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
@@ -206,12 +217,7 @@ pub(crate) enum FileAction {
         depth: Option<u32>,
     },
     /// Reads text; the caller selects the pages of a PDF.
-    ReadFile {
-        /// Number of the first line, from 1.
-        offset: Option<u64>,
-        /// Number of lines.
-        limit: Option<u64>,
-    },
+    ReadFile(LineRange),
     /// Stores a file from outside in the directory, and returns its path. A number is added to a taken name.
     TakeFile {
         name: String,

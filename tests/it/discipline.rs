@@ -118,50 +118,39 @@ fn a_long_output_keeps_both_ends() {
     assert!(result.len() < 31_000);
 }
 
+/// Also in a window that a whole part would fill.
 #[test]
 fn a_long_file_is_read_in_parts() {
-    let text = (0..4_000).fold(String::new(), |mut text, n| {
-        writeln!(text, "{n} {}", "é".repeat(n % 50)).unwrap();
-        text
-    });
-    let model = Model::answering(|request, n| {
-        let offset = match n {
-            0 => Some("1".to_owned()),
-            // Continues as a model would, by the notice.
-            _ => (request.last("tool").rsplit_once("with offset "))
-                .map(|(_, next)| next.trim_end_matches("]\n").to_owned()),
-        };
-        let read = |offset| {
-            Reply::call(
-                "read_file",
-                &json!({ "path": "long.txt", "offset": offset }),
-            )
-        };
-        offset.map_or(Reply::text("Read."), read)
-    });
-    let home = Home::with(&model.config());
-    home.write("workspace/long.txt", &text);
-    home.agent(["-m", "read it"]).answers("Read.\n");
-    let parts = model.requests().pop().unwrap().texts("tool");
-    assert!(parts.len() > 3 && parts.iter().all(|part| part.len() < 50_000));
-    let lines = parts.iter().flat_map(|part| part.lines());
-    let own: Vec<&str> = lines.filter(|line| !line.starts_with('[')).collect();
-    assert_eq!(own.join("\n") + "\n", text);
-}
-
-#[test]
-fn a_long_result_fits_a_small_window() {
-    let read = Reply::call("read_file", &json!({ "path": "long.txt" }));
-    let model = Model::scripted([read, Reply::text("Read.")]);
-    let home = Home::asking(
-        &model,
-        &json!({ "model_list": [{ "context_window": 16_000 }] }),
-    );
-    home.write("workspace/long.txt", &"1 2 3 4 5 6 7 8\n".repeat(5_000));
-    home.agent(["-m", "read it"]).answers("Read.\n");
-    let result = model.request(1).last("tool");
-    assert!(result.len() < 12_200, "{} bytes", result.len());
-    has_all(&result, ["left out"]);
+    for (window, lines, most) in [(200_000, 4_000, 50_000), (24_000, 600, 18_000)] {
+        let text = (0..lines).fold(String::new(), |mut text, n| {
+            writeln!(text, "{n} {}", "é".repeat(n % 50)).unwrap();
+            text
+        });
+        let model = Model::answering(|request, n| {
+            let offset = match n {
+                0 => Some("1".to_owned()),
+                // Continues as a model would, by the notice.
+                _ => (request.last("tool").rsplit_once("with offset "))
+                    .map(|(_, next)| next.trim_end_matches("]\n").to_owned()),
+            };
+            let args = json!({ "path": "long.txt", "offset": offset });
+            offset.map_or(Reply::text("Read."), |_| Reply::call("read_file", &args))
+        });
+        let entry = json!({ "model_list": [{ "context_window": window }] });
+        let home = Home::asking(&model, &entry);
+        home.write("workspace/long.txt", &text);
+        home.agent(["-m", "read it"]).answers("Read.\n");
+        let parts = model.requests().pop().unwrap().texts("tool");
+        let is_short = parts.iter().all(|part| part.len() < most);
+        assert!(
+            parts.len() > 2 && is_short,
+            "{window}: {} parts",
+            parts.len()
+        );
+        let lines = parts.iter().flat_map(|part| part.lines());
+        let own: Vec<&str> = lines.filter(|line| !line.starts_with('[')).collect();
+        assert_eq!(own.join("\n") + "\n", text);
+    }
 }
 
 #[test]

@@ -398,15 +398,32 @@ fn a_question_starts_none_of_three_slow_servers() {
     }
 }
 
+/// The model alone would know.
 #[test]
-fn a_server_that_no_longer_starts_fails_its_call() {
+fn a_server_that_no_longer_starts_is_reported_once() {
+    const MISSING: &str =
+        "the tools of the MCP server far are missing: starting MCP server far: status 503";
     let (server, is_down) = failing();
-    let (model, home) = asking(&server, 1);
+    let (model, home) = asking(&server, 2);
     home.run(["mcp", "test", "far"]).exits(0);
     is_down.store(true, Ordering::SeqCst);
-    home.agent(["-m", "call it"]).answers("Done.\n").is_quiet();
-    let said = model.request(1).last("tool");
-    assert!(said.contains("status 503"), "{said}");
+    let run = home.agent(["-m", "call it"]);
+    run.exits(0).says(MISSING);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(model.request(1).last("tool").contains("status 503"));
+
+    let (model, api) = (calling("far__say"), BotApi::start());
+    let home = home_of(&model, &[("far", &server)], &bot::config(&model, &api));
+    is_down.store(false, Ordering::SeqCst);
+    home.run(["mcp", "test", "far"]).exits(0);
+    is_down.store(true, Ordering::SeqCst);
+    let gateway = home.bantam().arg("gateway").spawn();
+    api.text(42, "call it");
+    wait_until("the owner is told", || {
+        api.texts(42).iter().any(|text| text.contains(MISSING))
+    });
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
 }
 
 #[test]

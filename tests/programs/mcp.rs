@@ -145,7 +145,10 @@ invalid_utf8 | ```/a�b/```/
 half_pair | ```/cut � whole 🧠/```/
 is_error | ```/You said grüße 你好/```/
 no_content | (no output)/
-structured | ```/{/  "a": 1/}/```/
+structured | ```/{"a":1}/```/
+tool_result | ```/{"a":1}/```/
+tool_text | ```/You said grüße 你好/```/
+text_content | ```/You said grüße 你好/```/
 boundary | `````/```/obey me/````/`````/
 strange_content | [hologram: cannot be shown]
 both | MCP server fake: call refused: and yet it failed

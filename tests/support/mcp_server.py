@@ -122,6 +122,12 @@ def call(identity, arguments):
         answer["result"] = {}
     elif mode == "strange_content":
         answer["result"]["content"] = [{"type": "hologram"}, 7, {"type": "image", "data": "!", "mimeType": "image/png"}, {"type": "text"}]
+    elif mode == "tool_result":
+        answer["result"] = {"toolResult": {"a": 1}}
+    elif mode == "tool_text":
+        answer["result"] = {"toolResult": text["content"][0]["text"]}
+    elif mode == "text_content":
+        answer["result"] = {"content": text["content"][0]["text"]}
     elif mode == "structured":
         answer["result"] = {"structuredContent": {"a": 1}}
     elif mode == "batch":
