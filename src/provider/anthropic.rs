@@ -150,12 +150,12 @@ fn conversation(draft: &Draft) -> (Vec<Value>, Vec<Turn>) {
         turns.insert(0, Turn { role, content });
     }
     if let Some(turn) = turns.last_mut().filter(|turn| turn.role == "user") {
-        mark_last(&mut turn.content);
+        mark_last(&mut turn.content, draft);
     }
     let mut blocks = Vec::new();
     if !system.stable.trim().is_empty() {
         blocks.push(text(system.stable.trim()));
-        mark_last(&mut blocks);
+        mark_last(&mut blocks, draft);
     }
     if !changing.trim().is_empty() {
         blocks.push(text(changing.trim()));
@@ -164,8 +164,8 @@ fn conversation(draft: &Draft) -> (Vec<Value>, Vec<Turn>) {
 }
 
 /// Allows caching up to and including the last block.
-fn mark_last(blocks: &mut [Value]) {
-    if let Some(last) = blocks.last_mut() {
+fn mark_last(blocks: &mut [Value], draft: &Draft) {
+    if let (Some(last), true) = (blocks.last_mut(), draft.sends("cache_control")) {
         last["cache_control"] = json!({"type": "ephemeral"});
     }
 }
@@ -176,7 +176,7 @@ fn blocks_of_user(user: &User, draft: &Draft) -> Vec<Value> {
     blocks.extend(media.flat_map(|media| labelled(media, text, media_block(media))));
     if !user.notes.is_empty() {
         // The next turn's request is identical up to here, but lacks the notes.
-        mark_last(&mut blocks);
+        mark_last(&mut blocks, draft);
         blocks.push(text(&user.notes));
     }
     blocks
