@@ -126,7 +126,7 @@ impl History {
     }
 
     /// Returns how many bytes of a tool's result the conversation gets: a quarter of the window.
-    fn result(&self) -> usize {
+    fn result_limit(&self) -> usize {
         let quarter = usize::try_from(self.window / 4 * history::TOKEN).unwrap_or(usize::MAX);
         if quarter == 0 { usize::MAX } else { quarter }
     }

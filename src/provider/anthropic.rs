@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{BodyWriter, Draft, labelled, raw};
+use super::ToolOffer;
+use super::body::{BodyWriter, Draft, labelled};
 use super::host::HostApi;
 use super::reply::{ReadError, ReplyBuilder, Stage, THOUGHTS};
 use super::values::{count, list, read_call, string};
@@ -29,12 +29,15 @@ pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 /// Minimum token budget for thinking that the API accepts.
 const LEAST_THINKING: u64 = 1024;
 
-#[derive(Serialize)]
-struct Tool<'a> {
-    name: &'a str,
-    description: &'a str,
-    input_schema: Cow<'a, RawValue>,
-}
+/// Format of a declared tool.
+const TOOL: [&str; 3] = ["{", "input_schema", "}"];
+/// Declared if no tool is offered: the API rejects a conversation with calls unless a tool is declared, even if calls are
+/// forbidden.
+static STAND_IN: ToolOffer = ToolOffer {
+    name: Cow::Borrowed("none"),
+    description: Cow::Borrowed("not available now"),
+    schema: Cow::Borrowed(r#"{"type":"object"}"#),
+};
 
 #[derive(Serialize)]
 struct Turn {
@@ -66,9 +69,15 @@ fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
         // The API rejects a temperature together with thinking.
         None => body.optional_field("temperature", draft.temperature()),
     }
-    let (tools, is_withheld) = tools(draft);
+    let mut tools = draft.tools();
+    let is_withheld = draft.request.withheld || tools.is_empty();
+    let has_calls =
+        |message: &Message| matches!(message, Message::Assistant(reply) if !reply.calls.is_empty());
+    if tools.is_empty() && draft.request.messages.iter().any(has_calls) {
+        tools.push(&STAND_IN);
+    }
     if !tools.is_empty() {
-        body.field("tools", tools);
+        body.declare(&tools, TOOL);
         if is_withheld {
             body.field("tool_choice", json!({"type": "none"}));
         } else if draft.request.sampling.must_call {
@@ -77,29 +86,6 @@ fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     }
     body.optional_field("stop_sequences", draft.request.sampling.stop.as_ref());
     body.finish()
-}
-
-/// Returns the tools to declare, and whether to forbid calls. The API rejects a conversation that contains calls unless a
-/// tool is declared, even if calls are forbidden.
-fn tools<'a>(draft: &Draft<'a>) -> (Vec<Tool<'a>>, bool) {
-    let offered = draft.tools();
-    if !offered.is_empty() {
-        let tools = offered.into_iter().map(|tool| Tool {
-            name: &tool.name,
-            description: &tool.description,
-            input_schema: raw(&tool.schema),
-        });
-        return (tools.collect(), draft.request.withheld);
-    }
-    let has_calls =
-        |message: &Message| matches!(message, Message::Assistant(reply) if !reply.calls.is_empty());
-    let is_withheld = draft.request.messages.iter().any(has_calls);
-    let stand_in = is_withheld.then(|| Tool {
-        name: "none",
-        description: "not available now",
-        input_schema: raw(r#"{"type":"object"}"#),
-    });
-    (stand_in.into_iter().collect(), is_withheld)
 }
 
 fn effort(draft: &Draft) -> &'static str {
@@ -164,12 +150,12 @@ fn conversation(draft: &Draft) -> (Vec<Value>, Vec<Turn>) {
         turns.insert(0, Turn { role, content });
     }
     if let Some(turn) = turns.last_mut().filter(|turn| turn.role == "user") {
-        mark_last(&mut turn.content);
+        mark_last(&mut turn.content, draft);
     }
     let mut blocks = Vec::new();
     if !system.stable.trim().is_empty() {
         blocks.push(text(system.stable.trim()));
-        mark_last(&mut blocks);
+        mark_last(&mut blocks, draft);
     }
     if !changing.trim().is_empty() {
         blocks.push(text(changing.trim()));
@@ -178,8 +164,8 @@ fn conversation(draft: &Draft) -> (Vec<Value>, Vec<Turn>) {
 }
 
 /// Allows caching up to and including the last block.
-fn mark_last(blocks: &mut [Value]) {
-    if let Some(last) = blocks.last_mut() {
+fn mark_last(blocks: &mut [Value], draft: &Draft) {
+    if let (Some(last), true) = (blocks.last_mut(), draft.sends("cache_control")) {
         last["cache_control"] = json!({"type": "ephemeral"});
     }
 }
@@ -190,7 +176,7 @@ fn blocks_of_user(user: &User, draft: &Draft) -> Vec<Value> {
     blocks.extend(media.flat_map(|media| labelled(media, text, media_block(media))));
     if !user.notes.is_empty() {
         // The next turn's request is identical up to here, but lacks the notes.
-        mark_last(&mut blocks);
+        mark_last(&mut blocks, draft);
         blocks.push(text(&user.notes));
     }
     blocks

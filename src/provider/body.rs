@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::facts::{self, HostFacts};
 use super::host::HostApi;
@@ -70,13 +69,30 @@ impl<'a> BodyWriter<'a> {
         }
     }
 
-    /// Writes the tools in a protocol's format, and what is said about calls. Some hosts reject an empty list.
-    pub(super) fn tools<T: Serialize>(&mut self, draft: &Draft<'a>, tool: fn(&'a ToolOffer) -> T) {
-        let tools: Vec<T> = draft.tools().into_iter().map(tool).collect();
+    /// Writes tools in a protocol's format: the start of each, the name of its schema, and its end. A schema is JSON already.
+    pub(super) fn declare(&mut self, tools: &[&ToolOffer], [start, schema, end]: [&str; 3]) {
+        let declared = tools.iter().map(|tool| {
+            let [name, description] = [&tool.name, &tool.description].map(|text| json!(text));
+            let parameters = &tool.schema;
+            format!(
+                r#"{start}"name":{name},"description":{description},"{schema}":{parameters}{end}"#
+            )
+        });
+        if !self.overrides.contains_key("tools") {
+            let declared: Vec<String> = declared.collect();
+            self.begin_field("tools");
+            self.text
+                .extend(format!("[{}]", declared.join(",")).bytes());
+        }
+    }
+
+    /// Writes the tools, and what is said about calls, as OpenAI's APIs do. Some hosts reject an empty list.
+    pub(super) fn tools(&mut self, draft: &Draft<'a>, format: [&str; 3]) {
+        let tools = draft.tools();
         if tools.is_empty() {
             return;
         }
-        self.field("tools", tools);
+        self.declare(&tools, format);
         if draft.request.withheld {
             self.field("tool_choice", "none");
         } else if draft.request.sampling.must_call {
@@ -85,12 +101,16 @@ impl<'a> BodyWriter<'a> {
     }
 
     fn write(&mut self, name: &str, value: &impl Serialize) {
+        self.begin_field(name);
+        serde_json::to_writer(&mut self.text, value).ok();
+    }
+
+    fn begin_field(&mut self, name: &str) {
         self.text
             .push(if self.names.is_empty() { b'{' } else { b',' });
         // Writing to memory does not fail, and neither do the types of a body.
         serde_json::to_writer(&mut self.text, name).ok();
         self.text.push(b':');
-        serde_json::to_writer(&mut self.text, value).ok();
         self.names.push(name.to_owned());
     }
 
@@ -379,10 +399,4 @@ pub(super) fn file_name(media: &Media) -> &str {
     } else {
         &media.name
     }
-}
-
-/// Returns JSON text unchanged, or an empty object if it is broken.
-pub(super) fn raw(json: &str) -> Cow<'_, RawValue> {
-    let empty = || RawValue::from_string("{}".to_owned()).unwrap_or_default();
-    serde_json::from_str(json).map_or_else(|_| Cow::Owned(empty()), Cow::Borrowed)
 }

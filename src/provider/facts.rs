@@ -207,7 +207,10 @@ impl HostFacts {
                 self.with.insert(part.clone());
             }
             Change::MaxTokens(limit) | Change::Credit(limit) => self.max_tokens = Some(*limit),
-            Change::Window(limit) => self.window = Some(*limit),
+            Change::Window(limit, room) => {
+                self.window = Some(*limit);
+                self.max_tokens = room.or(self.max_tokens);
+            }
             Change::MaxTools(limit) => self.max_tools = Some(*limit),
             Change::WithoutTool(name) => drop(self.without.insert(the_tool(name))),
         }

@@ -278,7 +278,7 @@ impl Host {
         let differs = match change {
             Change::MaxTokens(_) | Change::Credit(_) => is_shorter,
             // A window that becomes known shortens the reply. If little of it is left, the conversation is too long.
-            Change::Window(window) => is_shorter && left >= ENOUGH_REPLY.min(window / 4),
+            Change::Window(window, _) => is_shorter && left >= ENOUGH_REPLY.min(window / 4),
             _ => changed != *draft.facts,
         };
         differs.then_some(changed)
@@ -286,8 +286,8 @@ impl Host {
 
     /// Stores changes that made the difference, and reports withheld tools to the user.
     fn learn(&self, changes: &[Change], sink: &dyn Sink) {
-        let lasting = changes.iter().filter(|change| change.is_lasting());
-        let apply = |facts: &mut HostFacts| lasting.clone().for_each(|change| facts.apply(change));
+        let lasting = changes.iter().filter_map(Change::lasting);
+        let apply = |facts: &mut HostFacts| lasting.clone().for_each(|change| facts.apply(&change));
         let [before, after] = {
             let mut facts = self.facts();
             let before = facts.words();
@@ -424,7 +424,7 @@ impl Provider for Host {
                 }
             }
             if matches!(error, ProviderError::TooLong { .. }) {
-                changes.retain(|change| matches!(change, Change::Window(_)));
+                changes.retain(|change| matches!(change, Change::Window(..)));
                 self.learn(&changes, sink);
             }
             let is_gone = matches!(error, ProviderError::NotFound(_)) && self.model.is_default;

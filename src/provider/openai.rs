@@ -4,10 +4,9 @@ use std::borrow::Cow;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{BodyWriter, Draft, Extra, LongText, Step, data_url, file_name, raw};
+use super::body::{BodyWriter, Draft, Extra, LongText, Step, data_url, file_name};
 use super::host::HostApi;
 use super::reply::{ECHOED, REASONING_FIELD, ReadError, ReplyBuilder};
 use super::values::{SIGNATURE, SIGNED, count, list, read_call, string, text_of};
@@ -20,15 +19,8 @@ pub(super) const API: HostApi = HostApi {
     read,
 };
 
-#[derive(Serialize)]
-#[serde(tag = "type", content = "function", rename_all = "lowercase")]
-enum Tool<'a> {
-    Function {
-        name: &'a str,
-        description: &'a str,
-        parameters: Cow<'a, RawValue>,
-    },
-}
+/// Format of a declared tool.
+const TOOL: [&str; 3] = [r#"{"type":"function","function":{"#, "parameters", "}}"];
 
 /// Writes the body of a request.
 fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
@@ -43,11 +35,7 @@ fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     body.optional_field("stop", draft.request.sampling.stop.as_ref());
     body.optional_field("reasoning_effort", draft.effort());
     body.field("messages", turns(draft));
-    body.tools(draft, |tool| Tool::Function {
-        name: &tool.name,
-        description: &tool.description,
-        parameters: raw(&tool.schema),
-    });
+    body.tools(draft, TOOL);
     body.finish()
 }
 

@@ -78,8 +78,8 @@ pub(super) enum Change {
     MaxTokens(u64),
     /// Limit this reply to the credit that is left.
     Credit(u64),
-    /// Limit the whole request and its reply.
-    Window(u64),
+    /// Limit the whole request and its reply, and this reply to the room that the host says is left.
+    Window(u64, Option<u64>),
     /// Offer only the first tools.
     MaxTools(usize),
     /// Do not offer this tool.
@@ -87,12 +87,13 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Whether the change applies to further requests.
-    pub(super) fn is_lasting(&self) -> bool {
+    /// Returns the part that applies to further requests.
+    pub(super) fn lasting(&self) -> Option<Self> {
         match self {
-            Self::Credit(_) => false,
-            Self::Without(part) => part != STALE_REASONING,
-            _ => true,
+            Self::Credit(_) => None,
+            Self::Without(part) if part == STALE_REASONING => None,
+            Self::Window(limit, _) => Some(Self::Window(*limit, None)),
+            _ => Some(self.clone()),
         }
     }
 }
@@ -208,7 +209,10 @@ pub(super) fn classify(refusal: &HostRefusal, sent: &Sent) -> (ProviderError, Op
     if let Some(limit) = limits::of_request(refusal, &said, sent) {
         let window = limit.filter(|limit| status != 429 && *limit >= MIN_WINDOW);
         let error = ProviderError::TooLong { message, limit };
-        return (error, window.map(Change::Window));
+        return (
+            error,
+            window.map(|limit| Change::Window(limit, limits::room_within(limit, &said))),
+        );
     }
     let change = asked(changes::of_part);
     let error = other_error(refusal, &said, change.is_none());

@@ -3,13 +3,9 @@
 //! A conversation is a list of items: messages, calls, results, and encrypted thoughts, which go back as they came. Nothing is
 //! stored at the host. Source: the API reference of OpenAI, `responses/create` and `responses-streaming`.
 
-use std::borrow::Cow;
-
-use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{BodyWriter, Draft, Step, data_url, file_name, labelled, raw};
+use super::body::{BodyWriter, Draft, Step, data_url, file_name, labelled};
 use super::host::HostApi;
 use super::reply::{ReadError, ReplyBuilder, Stage, THOUGHT_ITEMS};
 use super::values::{count, list, read_call, string};
@@ -22,17 +18,8 @@ pub(super) const API: HostApi = HostApi {
     read,
 };
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum Tool<'a> {
-    Function {
-        name: &'a str,
-        description: &'a str,
-        parameters: Cow<'a, RawValue>,
-        // If omitted, the schema would have to follow the rules of strict mode.
-        strict: bool,
-    },
-}
+/// Format of a declared tool. If `strict` were omitted, the schema would have to follow the rules of strict mode.
+const TOOL: [&str; 3] = [r#"{"type":"function","strict":false,"#, "parameters", "}"];
 
 /// Writes the body of a request.
 fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
@@ -47,12 +34,7 @@ fn write<'a>(draft: &Draft<'a>) -> BodyWriter<'a> {
     body.field("include", ["reasoning.encrypted_content"]);
     body.optional_field("instructions", draft.whole_system());
     body.field("input", items(draft));
-    body.tools(draft, |tool| Tool::Function {
-        name: &tool.name,
-        description: &tool.description,
-        parameters: raw(&tool.schema),
-        strict: false,
-    });
+    body.tools(draft, TOOL);
     body.finish()
 }
 

@@ -29,12 +29,15 @@ const FIELDS: [&str; 8] = [
 /// Prefixes that models add to the name of a tool.
 const NAMESPACES: [&str; 2] = ["default_api.", "functions."];
 /// Starts of calls that the server should have parsed. One that is not listed here is text.
-const MARKS: [&str; 18] = [
+const MARKS: [&str; 22] = [
+    TOOL_CALL,
     FUNCTION,
     "```tool_",
-    "<tool_",
+    "<tool_code>",
     "<tools>",
-    "<function_call",
+    "<tool_calls>",
+    "<function_call>",
+    "<function_calls>",
     "<longcat_tool_call>",
     "<seed:tool_call>",
     "[TOOL_REQUEST]",
@@ -46,7 +49,8 @@ const MARKS: [&str; 18] = [
     "<|tool",
     "<|channel|>",
     "<|start|>",
-    "<｜",
+    "<｜tool",
+    "<｜DSML",
     "assistant<|channel|>",
 ];
 /// Notations of calls that stand in no prose, of GLM, Qwen, Claude, Phi, Mistral, Kimi, DeepSeek and gpt-oss.

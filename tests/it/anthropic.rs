@@ -170,6 +170,20 @@ fn stable_prompt_is_marked_for_the_cache() {
 }
 
 #[test]
+fn host_that_takes_no_cache_marks_is_asked_without_them() {
+    let says = "system.0.cache_control: Extra inputs are not permitted";
+    let error =
+        json!({ "type": "error", "error": { "type": "invalid_request_error", "message": says } });
+    let model = Model::scripted([Reply::json(400, &error), said(&["One."]), said(&["Two."])]);
+    let home = Home::with(&config(&model));
+    home.agent(["-m", "hi"]).answers("One.\n");
+    home.agent(["-m", "and again"]).answers("Two.\n");
+    for n in [1, 2] {
+        assert!(!model.request(n).body.to_string().contains("cache_control"));
+    }
+}
+
+#[test]
 fn calls_results_and_thoughts_come_back_as_blocks() {
     let thought = [
         start(

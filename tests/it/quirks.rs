@@ -470,6 +470,27 @@ const SAMPLES: [(&str, &str); 4] = [
 ];
 
 #[test]
+fn reply_is_shortened_to_what_the_request_leaves() {
+    let says = "input length and `max_tokens` exceed context limit: 193000 + 8192 > 200000, decrease input length or `max_tokens` and try again";
+    let model = Model::answering(move |request, _| {
+        if max_tokens(request) > 7000 {
+            Reply::error(400, says)
+        } else {
+            Reply::text("Yes.")
+        }
+    });
+    let home = Home::with(&model.config());
+    home.agent(["-m", "hi"]).answers("Yes.\n");
+    assert_eq!((model.asked(), max_tokens(&model.request(1))), (2, 7000));
+    let [row] = rows(&home).try_into().unwrap();
+    assert_eq!(row["window"], 200_000);
+    assert!(
+        row.get("max_tokens").is_none(),
+        "of this request only: {row}"
+    );
+}
+
+#[test]
 fn refused_sample_is_read_or_asked_for_again() {
     for (sample, what) in SAMPLES {
         let model = Model::answering(move |request, n| {

@@ -147,7 +147,7 @@ impl Calls {
                 events: turn.events,
                 run_task: &|task| turn.run_task(task),
                 start_task: &|task| turn.start_task(task),
-                room: turn.history.result(),
+                room: turn.history.result_limit(),
                 is_confirmed: call.needs_approval(&agent.confirm),
                 is_handed_over: &self.is_handed_over,
             }),

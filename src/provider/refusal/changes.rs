@@ -22,7 +22,8 @@ const MEDIA: [(&str, &str); 3] = [
     ),
 ];
 /// Other parts that some models reject.
-const WITHOUT: [(&str, &str); 4] = [
+const WITHOUT: [(&str, &str); 5] = [
+    ("cache_control", "cache_control"),
     ("stream", "stream & not support"),
     (
         "reasoning",

@@ -23,8 +23,9 @@ const STATED: &str = concat!(
     r"(context length|window|size|limit|maximum|max|allowed|only|less than|larger than|",
     r"model with|at most|<=|>|\[1,|n_ctx)([^0-9.;]{0,60}?[^\w.;-])??(?<limit>[0-9]+)(\.?[^\w.-]|\.?$)"
 );
-/// The excess of a request.
-const BY: &str = r"\bby (about )?[0-9]+";
+/// Numbers that are no limits: the excess of a request, and the sum of a request and its reply.
+const EXCEEDING: &str =
+    r"\bby (about )?[0-9]+|(?<request>[0-9]+)[^0-9.;>]{0,20}\+[^0-9.;>]{0,20}[0-9]+";
 /// Minimum plausible limit; a smaller one is never learned.
 const MIN_LIMIT: u64 = 256;
 /// Minimum window that holds a question.
@@ -43,8 +44,8 @@ pub(super) fn of_reply(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option
         }
         let ends = numbers(clause).filter(|end| (MIN_LIMIT..sent.max_tokens).contains(end));
         let end = ends.max()?;
-        let is_beyond =
-            says(clause, "(exclusive) | less than | below") && !clause.contains("or equal");
+        let beyond = format!(r"\(exclusive\)|(less than|below)[^0-9]*{end}\b");
+        let is_beyond = is_match(&beyond, clause) && !clause.contains("or equal");
         Some(end - u64::from(is_beyond))
     };
     sentences(said).find_map(limit_in)
@@ -100,7 +101,7 @@ fn without_names(sentence: &str) -> String {
 
 /// Returns the lowest plausible limit of the request that a sentence states after a word for it.
 fn stated_limit(sentence: &str) -> Option<u64> {
-    let sentence = Regex::new(BY).ok()?.replace_all(sentence, "by");
+    let sentence = Regex::new(EXCEEDING).ok()?.replace_all(sentence, "by");
     let pattern = Regex::new(STATED).ok()?;
     let least = if says(&sentence, "token | n_ctx") {
         MIN_LIMIT
@@ -110,6 +111,12 @@ fn stated_limit(sentence: &str) -> Option<u64> {
     let limits = pattern.captures_iter(&sentence);
     let limits = limits.filter_map(|found| found["limit"].parse().ok());
     limits.min().filter(|limit| *limit >= least)
+}
+
+/// Returns what a request leaves of its limit for the reply, if the host states the request's length in a sum.
+pub(super) fn room_within(limit: u64, said: &str) -> Option<u64> {
+    let sum = Regex::new(EXCEEDING).ok()?.captures(said)?;
+    limit.checked_sub(sum.name("request")?.as_str().parse().ok()?)
 }
 
 /// Writes the numbers of a text without separators of thousands.
