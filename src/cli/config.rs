@@ -115,10 +115,8 @@ fn problems(loaded: &Loaded) -> Vec<Error> {
     let file = workspace.ancestors().find(|path| path.is_file());
     let what = file.map(|file| format!("agents.defaults.workspace: {} is a file", file.display()));
     let error = |what| Error::config(what).hint("set it to a directory that you can write");
-    let unusable = what
-        .map(error)
-        .into_iter()
-        .chain(app::workers(loaded).err());
+    let workers = app::workers(loaded).err();
+    let unusable = what.map(error).into_iter().chain(workers);
     unusable.chain(app::unconfirmed(&loaded.config)).collect()
 }
 
