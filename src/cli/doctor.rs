@@ -86,10 +86,8 @@ pub(super) fn question(loaded: &Loaded) -> Check {
     if let (Some(Kind::Unavailable), Ok(Some(model))) =
         (check.cause, loaded.config.choose_model(&loaded.env))
     {
-        let base = &model.base;
-        check.fix = Some(format!(
-            "curl -I {base}    # start the server, or check HTTPS_PROXY"
-        ));
+        let or = "start the server, or check HTTPS_PROXY";
+        check.fix = Some(format!("curl -I {}    # {or}", model.base));
     }
     check
 }

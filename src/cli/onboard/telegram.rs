@@ -14,7 +14,6 @@ use crate::config::{Telegram, edit};
 use crate::doctor::bot::username;
 use crate::error::Result;
 use crate::secret::Secret;
-use crate::telegram::api::Failure;
 use crate::text::to_single_line;
 
 /// Time to wait for a message.
@@ -68,11 +67,9 @@ fn ask_for_working_token(settings: &mut Telegram, app: &App, ui: &Ui) -> Result<
 
 /// Returns the bot's name, or shows why Telegram does not answer.
 fn find_username(bot: &Bot) -> Option<String> {
-    let told = |e: Failure| {
-        let why = to_single_line(&e.text(), 300);
-        say(&format!("Telegram did not confirm the token: {why}"));
-    };
-    username(&bot.api).map_err(told).ok()
+    let name = username(&bot.api).map_err(|e| to_single_line(&e.text(), 300));
+    let tell = |why| say(&format!("Telegram did not confirm the token: {why}"));
+    name.map_err(tell).ok()
 }
 
 /// Waits until the user writes to the bot. The message remains in Telegram's queue, for the gateway to answer.
