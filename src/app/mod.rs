@@ -150,8 +150,10 @@ impl App {
         }
         let env = Arc::make_mut(&mut self.env);
         for name in VENDORS.iter().flat_map(|vendor| vendor.keys) {
-            let value = env.entry((*name).to_owned());
-            value.or_insert_with(|| "not-sent".to_owned());
+            let value = env.entry((*name).to_owned()).or_default();
+            if value.is_empty() {
+                "not-sent".clone_into(value);
+            }
         }
         self.loaded = OnceLock::new();
         Ok(self)

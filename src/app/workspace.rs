@@ -53,7 +53,11 @@ pub(crate) fn make_workspace(loaded: &Loaded) -> Result<()> {
     };
     let hint = "set BANTAM_HOME or agents.defaults.workspace to a directory that you can write";
     let created = created.doing("creating the workspace");
-    created.map_err(|e| e.hint(hint))
+    // A full disk has a hint of its own.
+    created.map_err(|mut e| {
+        e.hint.get_or_insert_with(|| hint.to_owned());
+        e
+    })
 }
 
 /// Returns the workers for the file and exec jobs of all tools.

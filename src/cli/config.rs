@@ -29,11 +29,11 @@ pub(super) fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let config = serde_json::to_value(&*loaded.config).doing("reading the settings")?;
     let value = path::get(&config, &names)
         .ok_or_else(|| not_found("entry", &path::join(&names), [], "bantam config get"))?;
-    match value {
-        Value::Object(_) => print(&format!("{:#}\n", redacted(&redactor, value))),
-        value => print(&format!("{}\n", plain(&redacted(&redactor, value)))),
-    }
-    .map(|()| 0)
+    let text = match redacted(&redactor, value) {
+        value @ Value::Object(_) => format!("{value:#}"),
+        value => plain(&value),
+    };
+    print(&(text + "\n")).map(|()| 0)
 }
 
 /// Formats a value as typed: strings without quotes, otherwise JSON.
@@ -115,10 +115,8 @@ fn problems(loaded: &Loaded) -> Vec<Error> {
     let file = workspace.ancestors().find(|path| path.is_file());
     let what = file.map(|file| format!("agents.defaults.workspace: {} is a file", file.display()));
     let error = |what| Error::config(what).hint("set it to a directory that you can write");
-    let unusable = what
-        .map(error)
-        .into_iter()
-        .chain(app::workers(loaded).err());
+    let workers = app::workers(loaded).err();
+    let unusable = what.map(error).into_iter().chain(workers);
     unusable.chain(app::unconfirmed(&loaded.config)).collect()
 }
 
@@ -148,9 +146,8 @@ pub(super) fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
     if !storage::write_new(&draft, before.as_bytes())? {
         notice(&format!("continuing with {}", draft.display()));
     }
-    let editor = ["VISUAL", "EDITOR"]
-        .iter()
-        .find_map(|name| env.get(*name).filter(|text| !text.trim().is_empty()));
+    let set = |name| env.get(name).filter(|text| !text.trim().is_empty());
+    let editor = set("VISUAL").or_else(|| set("EDITOR"));
     let edited = open(editor.map_or("vi", String::as_str), &draft);
     let text = edited.and_then(|()| config::read_json(&draft).doing("reading the edited text"));
     match text.and_then(|text| edit::save(home, env, &problems, |_| Ok(text))) {

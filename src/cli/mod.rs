@@ -29,6 +29,7 @@ mod usage;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ use serde_json::{Value, json};
 use crate::app::{self, App};
 use crate::config::{self as settings, Env};
 use crate::error::{Error, Result};
+use crate::paths::Home;
 use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
@@ -127,7 +129,17 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
     match args::parse(command, args.iter().skip(taken).cloned())? {
         None if taken == 0 => help::show(&[command]),
         None => help::show(&find(&words[..taken].join(" "))),
-        Some(args) => (command.run)(&App::open(env)?, ui, &args),
+        Some(args) => (command.run)(&open(command, env)?, ui, &args),
+    }
+}
+
+/// Opens the home. The commands that only print texts of the program also run without one, as packagers run them.
+fn open(command: &Subcommand, env: &Arc<Env>) -> Result<App> {
+    match App::open(env) {
+        Err(_) if matches!(command.name(), "completions" | "man" | "help") => {
+            Ok(App::new(Home::new(PathBuf::new()), env.clone()))
+        }
+        app => app,
     }
 }
 

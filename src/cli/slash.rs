@@ -76,27 +76,21 @@ impl Repl {
                 .hint(format!("type `{name}` alone")));
         }
         match name {
-            "/new" => self.start_over(),
-            "/resume" => self.resume(argument),
-            "/model" => self.model(argument),
-            "/retry" => self.retry(),
-            "/undo" => self.undo(),
-            "/status" => self.status(),
+            "/new" => self.start_over()?,
+            "/resume" => self.resume(argument)?,
+            "/model" => self.model(argument)?,
+            "/retry" => self.retry()?,
+            "/undo" => self.undo()?,
+            "/status" => self.status()?,
             "/thinking" => {
                 self.ui.thinking = !self.ui.thinking;
                 let is = if self.ui.thinking { "shown" } else { "hidden" };
                 self.ui.note(&format!("the model's reasoning is {is}"));
-                Ok(())
             }
-            "/usage" => {
-                self.ui.note(&used(&self.total));
-                Ok(())
-            }
-            _ => {
-                self.ui.line(HELP.trim_end());
-                Ok(())
-            }
+            "/usage" => self.ui.note(&used(&self.total)),
+            _ => self.ui.line(HELP.trim_end()),
         }
+        Ok(())
     }
 
     fn start_over(&mut self) -> Result<()> {

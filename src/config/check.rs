@@ -212,5 +212,5 @@ fn check_user(written: &str) -> Result<()> {
     }
     let written = shown(written);
     let what = format!("channels.telegram.allow_from: \"{written}\" is not a numeric id");
-    Err(Error::config(what).hint("use the id that `bantam status` shows for a stranger"))
+    Err(Error::config(what).hint("`bantam onboard` finds yours; press Let in for others"))
 }

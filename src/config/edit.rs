@@ -32,7 +32,9 @@ pub(crate) fn edit(
 ) -> Result<Loaded> {
     save(home, env, check, |text| {
         let text = text.unwrap_or("{}").trim_start_matches('\u{feff}');
-        let mut file = load_for(home, Some(text), env, Vec::new())?.file;
+        let loaded = load_for(home, Some(text), env, Vec::new()).map(|loaded| loaded.file);
+        // The change may replace a value of the wrong type.
+        let mut file = loaded.or_else(|e| serde_json::from_str(text).map_err(|_| e))?;
         change(&mut file)?;
         let old = serde_json::from_str(text).ok();
         let ordered = InOrder { value: &file, old };
@@ -115,9 +117,8 @@ pub(crate) fn save(
         // Writes through a symbolic link instead of replacing it.
         let path = fs_err::canonicalize(home.config()).unwrap_or_else(|_| home.config());
         let written = storage::replace(&path, new.as_bytes(), Durability::Now);
-        written
-            .doing("writing config.json")
-            .map_err(|e| home.hinted(e))?;
+        let written = written.doing("writing config.json");
+        written.map_err(|e| home.hinted(e))?;
         crate::notify::signal(home);
     }
     Ok(loaded)

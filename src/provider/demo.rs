@@ -57,7 +57,7 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
         rest.filter(|rest| !rest.is_empty())
     };
     let plain = lower.trim_end_matches(['.', '?', '!']);
-    let (tool, arguments) = if let "list" | "list files" | "ls" = plain {
+    let (tool, arguments) = if let "ls" | "list files" | "what is in my workspace" = plain {
         ("list_dir", json!({"path": "."}))
     } else if let Some(path) = after("list files in ").or_else(|| after("list ")) {
         ("list_dir", json!({"path": path}))

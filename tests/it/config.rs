@@ -241,6 +241,23 @@ fn a_value_that_can_never_work_is_not_saved() {
 }
 
 #[test]
+fn a_value_of_the_wrong_type_can_be_replaced() {
+    let home = Home::empty();
+    for wrong in [
+        r#"{"agents":[]}"#,
+        r#"{"agents":{"defaults":{"timeout":"x"}}}"#,
+    ] {
+        for words in ["set agents {}", "unset agents"] {
+            home.write("config.json", wrong);
+            let run = home.bantam().arg("config").args(words.split(' ')).run();
+            run.exits(0);
+            home.run(["config", "get"]).exits(0);
+        }
+    }
+    home.run(["config", "set", "agents", "[]"]).exits(2);
+}
+
+#[test]
 fn an_edit_is_checked_before_it_is_saved() {
     let home = Home::empty();
     home.config(r#"{ "agents": { "defaults": { "timeout": 5 } } }"#);

@@ -16,12 +16,12 @@ fn answer_and_usage_report_the_same_tokens() {
     }
 }
 
-/// `bantam agent -m "list files"` on a machine without any setup.
+/// The first question of README.md, on a machine without any setup.
 #[test]
 fn without_a_configuration_the_demo_model_answers() {
     let home = Home::empty();
     home.write("workspace/shopping.txt", "oat milk\n");
-    let run = home.agent(["-m", "list files"]);
+    let run = home.agent(["-m", "What is in my workspace?"]);
     run.exits(0).says("demo").says("_API_KEY");
     run.shows("shopping.txt");
     let session = home.session("cli_default");

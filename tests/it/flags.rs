@@ -45,7 +45,8 @@ fn dry_run_needs_no_key() {
     for config in [named, listed] {
         let home = Home::with(&config);
         home.agent(["-m", "hi"]).exits(3).says("GROQ_API_KEY");
-        let run = home.agent(["--dry-run", "-m", "hi"]);
+        let run = home.bantam().env("GROQ_API_KEY", "");
+        let run = run.args(["agent", "--dry-run", "-m", "hi"]).run();
         let shown: Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
         assert_eq!(shown["model"], "small");
     }

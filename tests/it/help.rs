@@ -83,6 +83,26 @@ fn every_page_of_the_documentation_is_in_the_program() {
 }
 
 #[test]
+fn texts_of_the_program_need_no_home() {
+    let home = Home::empty();
+    for words in [
+        "help",
+        "help cron",
+        "help PDF",
+        "man",
+        "completions bash",
+        "--version",
+    ] {
+        let run = home
+            .bantam()
+            .without("BANTAM_HOME")
+            .args(words.split(' '))
+            .run();
+        run.exits(0).is_quiet();
+    }
+}
+
+#[test]
 fn every_command_has_a_page_and_a_place_in_the_readme() {
     let home = Home::empty();
     let docs = documentation();

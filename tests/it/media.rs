@@ -82,7 +82,9 @@ fn forty(answers: Vec<Vec<u8>>) -> (u64, usize, Vec<String>) {
     let home = Home::asking(&model, &open);
     // Locked before the start, because the model answers as soon as the process asks.
     let mut known = pid.lock().unwrap();
-    let running = home.bantam().args(["agent", "-m", "look"]).spawn();
+    // Otherwise glibc keeps freed blocks in the arena of each thread: up to 100 MB more, depending on the load.
+    let run = home.bantam().env("MALLOC_MMAP_THRESHOLD_", "131072");
+    let running = run.args(["agent", "-m", "look"]).spawn();
     *known = running.pid();
     drop(known);
     running.finish().exits(0);
@@ -126,7 +128,7 @@ fn tool_images_per_turn_are_limited() {
     assert_eq!(shown, 2);
     let left_out = told.iter().filter(|told| told.contains("12.0 MB"));
     assert_eq!(left_out.count(), 38, "{told:?}");
-    assert!(peak < 200_000, "{peak} KB");
+    assert!(peak < 140_000, "{peak} KB");
 }
 
 /// Returns the media files next to the sessions.

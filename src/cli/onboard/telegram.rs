@@ -67,8 +67,9 @@ fn ask_for_working_token(settings: &mut Telegram, app: &App, ui: &Ui) -> Result<
 
 /// Returns the bot's name, or shows why Telegram does not answer.
 fn find_username(bot: &Bot) -> Option<String> {
-    let name = username(&bot.api);
-    name.map_err(|e| say(&to_single_line(&e.text(), 300))).ok()
+    let name = username(&bot.api).map_err(|e| to_single_line(&e.text(), 300));
+    let tell = |why| say(&format!("Telegram did not confirm the token: {why}"));
+    name.map_err(tell).ok()
 }
 
 /// Waits until the user writes to the bot. The message remains in Telegram's queue, for the gateway to answer.

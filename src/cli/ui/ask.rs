@@ -74,10 +74,8 @@ impl Ui {
         let mut asked = question.to_owned();
         while let Some(typed) = self.ask(&asked, Echo::Shown)? {
             let typed = typed.to_ascii_lowercase();
-            if let Some((_, meant)) = answers
-                .iter()
-                .find(|(answer, _)| answer.starts_with(&typed))
-            {
+            let mut begun = answers.iter().filter(|(word, _)| word.starts_with(&typed));
+            if let Some((_, meant)) = begun.next() {
                 return Ok(Some(*meant));
             }
             asked = format!("Not understood. {question}");
