@@ -53,9 +53,7 @@ impl Journal {
     pub(crate) fn create(path: &Path, first: &[Fields]) -> Result<Self> {
         let dir = parent(path);
         let is_new = !dir.is_dir();
-        if is_new {
-            make_dir(dir)?;
-        }
+        make_dir(dir)?;
         let file = open_to_append().create_new(true).mode(0o600).open(path)?;
         let mut journal = Self {
             file,
