@@ -70,14 +70,6 @@ impl Item {
             ..Self::default()
         }
     }
-
-    /// Returns the channel and the chat that it goes to.
-    pub(crate) fn destination(&self) -> Result<(&str, &str)> {
-        let parts = self.to.split_once(':');
-        parts
-            .filter(|(channel, chat)| !channel.is_empty() && !chat.is_empty())
-            .ok_or_else(|| Error::usage(format!("invalid destination {:?}", self.to)))
-    }
 }
 
 /// A message that is not delivered yet.
@@ -182,7 +174,10 @@ impl Outbox {
     ///
     /// With a note, the conversation of its chat is told, so that a reply there has context, and a running gateway delivers it.
     pub(crate) fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> Result<String> {
-        let (channel, chat) = item.destination()?;
+        let to = item.to.split_once(':');
+        let Some((channel, chat)) = to.filter(|to| !to.0.is_empty() && !to.1.is_empty()) else {
+            return Err(Error::usage(format!("invalid destination {:?}", item.to)));
+        };
         let (id, session) = (fresh_key(SystemTime::now()), session_name(channel, chat)?);
         let (mut entries, mut ended) = (Vec::new(), ends.to_vec());
         if let Some(note) = note.filter(|note| note.from != session) {
@@ -242,27 +237,27 @@ impl Outbox {
         sync::lock(&self.deliveries.0)
     }
 
-    /// Returns the next message to send to a chat of a channel, or nothing if none is due within `most` or the outbox changes.
-    /// Its chat waits until [`Outbox::tried`]. The first try of each process counts as a start until its end.
+    /// Returns the next message to send to a chat of a channel, or nothing if none is due within the time that `most` gives, if
+    /// any, or the outbox changes. Its chat waits until [`Outbox::tried`]. The first try of each process counts as a start until
+    /// its end.
     ///
-    /// A change that `most` does not see yet wakes this, if [`Outbox::wake`] follows the change.
+    /// A change that `most` does not see yet ends the wait, if [`Outbox::wake`] follows it.
     pub(crate) fn next(
         &self,
         channel: &str,
-        most: impl Fn() -> Duration,
+        most: impl Fn() -> Option<Duration>,
     ) -> Result<Option<Pending>> {
         let mut deliveries = self.deliveries();
         if deliveries.is_stopped {
             return Ok(None);
         }
-        let (now, mut wait) = (Instant::now(), most());
+        let (now, mut wait) = (Instant::now(), most().unwrap_or_default());
         let begun = *deliveries.begun.get_or_insert(now);
         let mut oldest = BTreeMap::new();
         for pending in self.pending()? {
-            if pending.item.destination().is_ok_and(|to| to.0 == channel) {
+            if pending.item.to.split(':').next() == Some(channel) {
                 // The chats after the last one come first.
-                let had_its_turn = pending.item.to <= deliveries.last;
-                let key = (had_its_turn, pending.item.to.clone());
+                let key = (pending.item.to <= deliveries.last, pending.item.to.clone());
                 oldest.entry(key).or_insert(pending);
             }
         }

@@ -18,15 +18,10 @@ impl Bot {
     }
 
     pub(super) fn channel_settings(&self) -> Settings {
-        let config::Telegram {
-            streaming,
-            group_trigger,
-            ..
-        } = &self.settings;
         Settings {
             allow_from: self.settings.ids(),
-            answers_all: *group_trigger == GroupTrigger::All,
-            drafts: *streaming,
+            answers_all: self.settings.group_trigger == GroupTrigger::All,
+            drafts: self.settings.streaming,
         }
     }
 

@@ -19,13 +19,7 @@ pub(super) fn deliver(channel: &dyn Channel, outbox: &Outbox, is_over: &AtomicBo
     loop {
         // Read before the outbox, so that what was posted before the end is delivered.
         let ends = is_over.load(Ordering::SeqCst);
-        let most = || {
-            if is_over.load(Ordering::SeqCst) {
-                Duration::ZERO
-            } else {
-                Duration::MAX
-            }
-        };
+        let most = || (!is_over.load(Ordering::SeqCst)).then_some(Duration::MAX);
         let next = repeat(is_over, || outbox.next(channel.name(), most))?;
         let Some(pending) = next else {
             if ends {

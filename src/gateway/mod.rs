@@ -20,7 +20,8 @@ mod start;
 mod turn_log;
 
 use std::sync::{Arc, mpsc};
-use std::thread::Builder;
+use std::thread::{self, Builder};
+use std::time::Duration;
 
 use crate::agent::Tasks;
 use crate::bus::{Channel, Event, Inbox, Origin};
@@ -34,6 +35,9 @@ use handler::HomeAgent;
 use run::JobRunner;
 pub use serving::serve;
 pub(crate) use start::run;
+
+/// Delay before another try to start a thread.
+const THREAD_RETRY: Duration = Duration::from_secs(1);
 
 /// Answers the messages of a home.
 struct Dispatcher {
@@ -55,16 +59,18 @@ struct Dispatcher {
 impl Dispatcher {
     /// Answers the messages of the inbox until it is closed and all turns and tasks have ended.
     fn serve(self: &Arc<Self>) {
-        while let Some(work) = self.inbox.take() {
-            let (own, (give, given)) = (self.clone(), mpsc::channel());
-            let answer = move || given.iter().for_each(|work| own.answer(work));
-            let started = Builder::new().name("worker".to_owned()).spawn(answer);
-            let started = log_error(&self.log, started.doing("starting a thread"));
-            if started.is_some() {
-                give.send(work).ok();
-            } else {
-                // Other messages wait meanwhile.
-                self.answer(work);
+        while let Some(mut work) = self.inbox.take() {
+            loop {
+                let (own, (give, given)) = (self.clone(), mpsc::channel());
+                let answer = move || given.iter().for_each(|work| own.answer(work));
+                let started = Builder::new().name("worker".to_owned()).spawn(answer);
+                log_error(&self.log, started.doing("starting a thread"));
+                // Nobody receives it if no thread could start.
+                let Err(mpsc::SendError(unsent)) = give.send(work) else {
+                    break;
+                };
+                work = unsent;
+                thread::sleep(THREAD_RETRY);
             }
         }
     }

@@ -34,9 +34,8 @@ use crate::usage::Budget;
 use activity::Activity;
 pub(crate) use ask::MODEL_BUTTON;
 pub(crate) use chats::Chats;
-use poll::Poller;
-use poll::Watch;
 pub(crate) use poll::{PollEvent, help};
+use poll::{Poller, Watch};
 pub(crate) use send::MessageSender;
 
 /// Transcribes a recording.

@@ -112,13 +112,7 @@ impl MessageSender {
             own.is_ok("the outbox", &own.outbox.stop());
         });
         while self.cancel.reason().is_none() && !is_done() {
-            let most = || {
-                if is_done() {
-                    Duration::ZERO
-                } else {
-                    self.cancel.remaining(Duration::MAX)
-                }
-            };
+            let most = || (!is_done()).then(|| self.cancel.remaining(Duration::MAX));
             match self.outbox.next(CHANNEL, most) {
                 Ok(Some(pending)) if pending.item.file.is_empty() => self.try_to_send(&pending),
                 Ok(Some(pending)) => self.upload_apart(pending),
