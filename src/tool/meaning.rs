@@ -82,9 +82,8 @@ impl Meaning {
             .collect();
         for batch in missing.chunks(BATCH) {
             let vectors = (self.embed)(batch, turn.cancel, turn.budget)?;
-            let vectors = vectors
-                .iter()
-                .map(|vector| STANDARD.encode(quantized(vector)));
+            let encode = |vector: &Vec<f32>| STANDARD.encode(quantized(vector));
+            let vectors = vectors.iter().map(encode);
             let sums = batch.iter().map(|text| sum(text));
             known.vectors.extend(sums.zip(vectors));
         }
