@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use regex_lite::Regex;
 use serde_json::Value;
 
 use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, text};
@@ -66,10 +67,8 @@ fn run(loaded: &Loaded, workers: &Workers, args: &Value, turn: &CallContext) -> 
     let timeout = loaded.config.tools.exec.timeout;
     let timeout_secs = args["timeout"].as_u64().unwrap_or(timeout);
     let timeout_secs = timeout_secs.clamp(1, MAX_TIMEOUT);
-    let working_dir = match text(args, "working_dir") {
-        "" => ".",
-        dir => dir,
-    };
+    let asked = text(args, "working_dir");
+    let working_dir = if asked.is_empty() { "." } else { asked };
     let job = ExecJob {
         command: text(args, "command").to_owned(),
         working_dir: working_dir.to_owned(),
@@ -112,12 +111,19 @@ fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
     }
 }
 
-/// Returns the output, of each line only what was not overwritten.
+/// Returns the output, of each line only what was not overwritten, and without colors, because a secret in them would not be
+/// recognized.
 fn output(printed: &[u8]) -> String {
     let text = String::from_utf8_lossy(printed);
     let lines = text.split('\n').map(|line| line.trim_end_matches('\r'));
     let shown = lines.filter_map(|line| line.rsplit('\r').next());
-    shown.collect::<Vec<_>>().join("\n")
+    let text = shown.collect::<Vec<_>>().join("\n");
+    // Colors and the like, and titles and links, which end with a bell or another sequence.
+    let sequences = Regex::new(r"\x1b(\[[ -?]*[@-~]?|\][^\x07\x1b\n]*(\x07|\x1b\\)?|[ -/]*[0-~]?)");
+    match sequences {
+        Ok(sequences) if text.contains('\u{1b}') => sequences.replace_all(&text, "").into_owned(),
+        _ => text,
+    }
 }
 
 #[cfg(test)]
@@ -141,11 +147,18 @@ mod tests {
     }
 
     #[test]
-    fn an_overwritten_part_of_a_line_is_left_out() {
+    fn overwritten_text_and_colors_are_left_out() {
         for (printed, shown) in [
             ("10%\r20%\rdone\n", "done\n"),
             ("a\r\nb", "a\nb"),
             ("20 %\r", "20 %"),
+            (
+                "\u{1b}[1;31mred\u{1b}[0m and \u{1b}(Bplain",
+                "red and plain",
+            ),
+            ("\u{1b}]0;a title\u{7}one\u{1b}]8;;x\u{1b}\\two", "onetwo"),
+            ("\u{1b}]0;without an end\nnext\u{1b}", "\nnext"),
+            ("\u{1b}é\u{1b}[é\u{1b}\u{1b}", "éé"),
         ] {
             assert_eq!(output(printed.as_bytes()), shown, "{printed:?}");
         }

@@ -30,11 +30,10 @@ pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool]) -> Vec<Funct
             risk: Risk::Runs,
             source: server.definition.name.clone().into(),
         };
-        let always_parallel = remote.read_only;
-        let (server, remote) = (server.clone(), remote.clone());
+        let (server, own) = (server.clone(), remote.clone());
         let mut function = Function::owned(Owner::Server, spec, &[], move |args, turn| {
-            let params = json!({"name": remote.name, "arguments": args});
-            let unchanged = turn.is_confirmed.then_some(&remote);
+            let params = json!({"name": own.name, "arguments": args});
+            let unchanged = turn.is_confirmed.then_some(&own);
             match server.call(&params, unchanged, turn.cancel, turn.events) {
                 Ok(result) => Ok(output(&result, &server.definition.redactor)),
                 Err(e) if matches!(e.kind, Kind::Interrupted | Kind::Limit) => Err(e),
@@ -45,7 +44,7 @@ pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool]) -> Vec<Funct
                 }),
             }
         });
-        function.always_parallel = always_parallel;
+        function.always_parallel = remote.read_only;
         function
     };
     tools.iter().map(tool).collect()
@@ -103,10 +102,8 @@ fn output(result: &Value, redactor: &Redactor) -> ToolOutput {
 
 /// Decodes an image, a recording or a PDF, detected by its bytes.
 fn media(base64: &str) -> Option<Media> {
-    STANDARD
-        .decode(base64)
-        .ok()
-        .and_then(|bytes| Media::detect(&bytes))
+    let bytes = STANDARD.decode(base64).ok()?;
+    Media::detect(&bytes)
 }
 
 #[cfg(test)]

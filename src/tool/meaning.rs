@@ -60,10 +60,8 @@ impl Meaning {
 
     /// Returns the vector of each passage. Computes missing vectors, and stores those of all passages.
     fn vectors_of(&self, passages: &[Passage], turn: &CallContext) -> Result<Vec<Vec<u8>>> {
-        let texts: Vec<String> = passages
-            .iter()
-            .map(|(key, _, text)| format!("{key}\n{text}"))
-            .collect();
+        let text = |(key, _, text): &Passage| format!("{key}\n{text}");
+        let texts: Vec<String> = passages.iter().map(text).collect();
         let sum = |text: &str| format!("{:08x}{:x}", crc32fast::hash(text.as_bytes()), text.len());
         let sums: Vec<String> = texts.iter().map(|text| sum(text)).collect();
         let file = fs_err::read(&self.file).unwrap_or_default();
@@ -80,19 +78,21 @@ impl Meaning {
         let missing: Vec<&str> = texts
             .filter(|text| !known.vectors.contains_key(&sum(text)))
             .collect();
-        for batch in missing.chunks(BATCH) {
+        let computed: Result<()> = missing.chunks(BATCH).try_for_each(|batch| {
             let vectors = (self.embed)(batch, turn.cancel, turn.budget)?;
-            let vectors = vectors
-                .iter()
-                .map(|vector| STANDARD.encode(quantized(vector)));
+            let encode = |vector: &Vec<f32>| STANDARD.encode(quantized(vector));
+            let vectors = vectors.iter().map(encode);
             let sums = batch.iter().map(|text| sum(text));
             known.vectors.extend(sums.zip(vectors));
-        }
+            Ok(())
+        });
+        // Also after a failure, because a message may make only some calls.
         if !missing.is_empty() || known.vectors.len() < before {
             let json = serde_json::to_vec(&known)?;
             storage::replace(&self.file, &json, Durability::Later)
                 .doing("keeping the vectors of notes")?;
         }
+        computed?;
         let vectors = sums.iter().map(|sum| known.vectors.get(sum));
         let decoded = vectors.map(|text| STANDARD.decode(text?).ok());
         Ok(decoded.map(Option::unwrap_or_default).collect())

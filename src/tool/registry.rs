@@ -121,8 +121,10 @@ impl Registry {
         let around = ['.', ':', '/', '(', '<', ' '];
         let mut parts = [name].into_iter().chain(name.rsplit(around));
         let one = |wanted: &str| {
-            let mut known = self.tools.keys();
-            known.find(|known| names::has_same_letters(known, wanted))
+            let known = self.tools.keys();
+            let fits = known.filter(|known| names::has_same_letters(known, wanted));
+            // The name of a server's tool (`read__file`) is longer than that of a built-in one.
+            fits.min_by_key(|name| name.len())
         };
         (parts.find_map(one).cloned()).unwrap_or_else(|| valid_name(name))
     }

@@ -427,12 +427,12 @@ fn receive<T: DeserializeOwned>(from: &mut dyn Read, most: usize) -> Result<T> {
 ///
 /// # Errors
 /// Returns an error if it is too large, or the worker has ended.
-pub(crate) fn send_job(to: &mut dyn Write, job: &Job) -> Result<()> {
+pub(super) fn send_job(to: &mut dyn Write, job: &Job) -> Result<()> {
     send(to, job, MAX_JOB).doing("sending the arguments")
 }
 
 /// Receives a job with the bytes that follow it, except those for reading and serving, which are read later.
-pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
+pub(super) fn receive_job(from: &mut dyn Read) -> Result<Job> {
     let mut job = receive(from, MAX_JOB).doing("reading the job")?;
     match &mut job {
         Job::Exec(job) => job.input = receive_rest(from, MAX_JOB)?,
@@ -443,7 +443,7 @@ pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
 }
 
 /// Receives the bytes after a job, up to `most`.
-pub(crate) fn receive_rest(from: &mut dyn Read, most: usize) -> Result<Vec<u8>> {
+pub(super) fn receive_rest(from: &mut dyn Read, most: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(most as u64 + 1)
         .read_to_end(&mut bytes)

@@ -64,6 +64,20 @@ fn a_server_over_http_answers_in_json_or_events() {
 }
 
 #[test]
+fn a_servers_tool_does_not_take_the_place_of_a_built_in_one() {
+    let server = with_sessions(|request, method| match method {
+        "tools/list" => Reply::json(200, &result(request, &list(&["file"]))),
+        _ => Reply::json(200, &result(request, &text("from afar"))),
+    });
+    let read = Reply::call("ReadFile", &json!({ "path": "a.txt" }));
+    let model = Model::scripted([read, Reply::text("Done.")]);
+    let home = home_of(&model, &[("read", &server)], &json!({}));
+    home.write("workspace/a.txt", "from here");
+    home.agent(["-m", "read it"]).answers("Done.\n");
+    assert_eq!(model.request(1).last("tool"), "from here");
+}
+
+#[test]
 fn a_refused_connection_says_what_to_do() {
     let older = Model::answering(|_, _| Reply::error(405, "use GET"));
     asked_afar(&older, &json!({})).says("/mcp instead of /sse");

@@ -271,7 +271,7 @@ fn named_secret_is_redacted_and_survives_edits() {
     let mark = "DB_PASSWORD=[secret removed]";
     let (model, home) = Home::of(Model::scripted([
         Reply::call("read_file", &json!({ "path": ".env" })),
-        Reply::call("exec", &json!({ "command": "cat .env; echo a line" })),
+        Reply::call("exec", &json!({ "command": "grep --color=always = .env" })),
         edit("DEBUG=0\n", &format!("DEBUG=1\n{mark}\n")),
         edit(&format!("{mark}\nPORT=80"), &format!("{mark}\nPORT=81")),
         Reply::call(
