@@ -58,13 +58,9 @@ mod tests {
     fn of_a_commands_output_both_ends_are_shown() {
         let text = format!("start{}end", "日本".repeat(MAX_ENDS));
         let shown = limited(EXEC, text, usize::MAX, |text| text);
-        let (head, tail) = shown
-            .split_once(
-                "
+        let (head, tail) = shown.split_once("
 
-[30008 characters",
-            )
-            .unwrap();
+[30008 characters").unwrap();
         assert!(head.starts_with("start") && tail.ends_with("end"), "{tail}");
         assert_eq!(head.chars().count(), MAX_ENDS / 2);
         assert_eq!(
