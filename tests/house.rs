@@ -89,7 +89,7 @@ const LINES: usize = 750;
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 598, 41),
-    ("agent", 2646, 56),
+    ("agent", 2642, 56),
     ("app", 1408, 72),
     ("bus", 775, 53),
     ("cancel", 153, 15),
@@ -101,7 +101,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("error", 139, 13),
     ("files", 1254, 9),
     ("gateway", 1870, 17),
-    ("http", 762, 22),
+    ("http", 756, 22),
     ("http_api", 1249, 13),
     ("inflate", 34, 2),
     ("json", 138, 9),
@@ -114,7 +114,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("notify", 49, 6),
     ("outbox", 270, 18),
     ("paths", 176, 32),
-    ("provider", 4094, 69),
+    ("provider", 4079, 69),
     ("proxy", 274, 5),
     ("redact", 430, 11),
     ("sandbox", 1269, 13),
