@@ -41,13 +41,13 @@ pub(super) fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     };
     let job = jobs.add(&new, now())?;
     let (id, name) = (job.id(), printable(job.name()));
-    print(&format!(
-        "Added job {id} ({name})\n{}",
-        upcoming(&jobs, &job, 3)?
-    ))?;
+    let next = upcoming(&jobs, &job, 3)?;
+    print(&format!("Added job {id} ({name})\n{next}"))?;
     if new.to.is_empty() {
-        let chat = owner.as_ref().map(|chat| format!("{chat}, "));
-        let to = chat.unwrap_or_default() + "the bot's owner";
+        let to = match &owner {
+            Some(chat) => format!("{chat}, the bot's owner"),
+            None => "the bot's owner, once there is one".to_owned(),
+        };
         notice(&format!(
             "its answers go to {to}; --to none keeps them in the job's conversation"
         ));

@@ -131,7 +131,7 @@ pub(super) fn wrong_type(json: &Value) -> Option<BadValue> {
         (Value::Number(_), _) => "a number, without quotes",
         (Value::Array(_), _) => "a list in brackets: [\"a\", \"b\"]",
         (Value::Object(_), _) => "an object in braces",
-        (Value::Null, _) => "null, or a value without quotes",
+        (Value::Null, _) => "null, a number, true or false, without quotes",
     };
     Some(BadValue {
         path: join(&path),
