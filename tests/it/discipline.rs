@@ -157,7 +157,7 @@ fn a_long_result_fits_a_small_window() {
         &model,
         &json!({ "model_list": [{ "context_window": 16_000 }] }),
     );
-    home.write("workspace/long.txt", "1 2 3 4 5 6 7 8\n".repeat(5_000));
+    home.write("workspace/long.txt", &"1 2 3 4 5 6 7 8\n".repeat(5_000));
     home.agent(["-m", "read it"]).answers("Read.\n");
     let result = model.request(1).last("tool");
     assert!(result.len() < 12_200, "{} bytes", result.len());
