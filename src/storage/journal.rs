@@ -52,8 +52,7 @@ impl Journal {
     /// Creates a log that begins with these lines, on disk before this returns.
     pub(crate) fn create(path: &Path, first: &[Fields]) -> Result<Self> {
         let dir = parent(path);
-        let is_new = !dir.is_dir();
-        make_dir(dir)?;
+        let is_new = make_dir(dir)?;
         let file = open_to_append().create_new(true).mode(0o600).open(path)?;
         let mut journal = Self {
             file,

@@ -27,27 +27,28 @@ pub(crate) use segments::read_journal;
 
 use crate::error::{Context, Error, Result};
 
-/// Creates `dir` and its missing parents, readable only by the owner.
-pub(crate) fn make_dir(dir: &Path) -> Result<()> {
+/// Creates `dir` and its missing parents, readable only by the owner. Returns false if it exists.
+pub(crate) fn make_dir(dir: &Path) -> Result<bool> {
     use std::os::unix::fs::DirBuilderExt;
     if dir.is_dir() {
-        return Ok(());
+        return Ok(false);
     }
     let made = std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir);
-    made.doing(format_args!("making the directory {}", dir.display()))
+    made.doing(format_args!("making the directory {}", dir.display()))?;
+    Ok(true)
 }
 
 /// Creates `dir`, and syncs it before returning. Syncs the whole file system, because parents may also be new; this happens
 /// once in the life of a home.
 fn make_dir_synced(dir: &Path) -> Result<()> {
-    if dir.is_dir() {
-        return Ok(());
+    if make_dir(dir)? {
+        sync_all(dir)
+    } else {
+        Ok(())
     }
-    make_dir(dir)?;
-    sync_all(dir)
 }
 
 /// Creates a file, readable only by the owner.
