@@ -123,7 +123,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("skills", 640, 19),
     ("sse", 83, 5),
     ("ssrf", 239, 7),
-    ("storage", 1002, 59),
+    ("storage", 1003, 59),
     ("sync", 24, 4),
     ("sys", 262, 16),
     ("telegram", 2431, 43),
