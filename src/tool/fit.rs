@@ -20,8 +20,8 @@ pub(super) fn fit_arguments(mut schema: Value, args: Value, owner: Owner) -> Res
         close(&mut schema);
     }
     let mut args = fit(&schema, args);
-    let declared = schema["properties"].as_object().filter(|_| !is_foreign);
-    if let Some((declared, given)) = declared.zip(args.as_object_mut()) {
+    let fields = schema["properties"].as_object().zip(args.as_object_mut());
+    if let (Some((declared, given)), false) = (fields, is_foreign) {
         given.retain(|name, value| declared.contains_key(name) || !is_comment(name, value));
     }
     let schema = Schema {
