@@ -131,7 +131,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("test_speed", 6, 1),
     ("text", 289, 27),
     ("timezone", 273, 14),
-    ("tool", 2448, 73),
+    ("tool", 2446, 73),
     ("tries", 56, 10),
     ("usage", 382, 26),
     ("web", 1227, 16),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::Owner;
-use super::names::{is_argument, is_comment};
+use super::names::{has_same_letters, is_argument, is_comment};
 use super::schema::{Schema, has_type, whole_number, words};
 use crate::json::parse_json;
 
@@ -15,14 +15,14 @@ const LEFT_TO_OWNER: &str = "$ref allOf anyOf oneOf not pattern uniqueItems";
 /// Models write `"5"` for 5, a string for a list, `null` for omitted values, `oldText` for `old_text`, and objects as strings.
 /// These are unambiguous, so they are corrected without another request, and comments on the call are left out.
 pub(super) fn fit_arguments(mut schema: Value, args: Value, owner: Owner) -> Result<Value, String> {
-    let mut args = fit(&schema, args);
     let is_foreign = owner.checks_arguments();
     if !is_foreign {
-        let declared = schema["properties"].as_object();
-        if let Some((declared, given)) = declared.zip(args.as_object_mut()) {
-            given.retain(|name, value| declared.contains_key(name) || !is_comment(name, value));
-        }
         close(&mut schema);
+    }
+    let mut args = fit(&schema, args);
+    let fields = schema["properties"].as_object().zip(args.as_object_mut());
+    if let (Some((declared, given)), false) = (fields, is_foreign) {
+        given.retain(|name, value| declared.contains_key(name) || !is_comment(name, value));
     }
     let schema = Schema {
         root: schema,
@@ -85,15 +85,15 @@ fn fit_fields(schema: &Value, mut given: Map<String, Value>) -> Map<String, Valu
     let properties = schema["properties"].as_object().unwrap_or(&none);
     let required = words(&schema["required"]);
     let mut fitted = Map::new();
-    for (name, schema) in properties {
-        let types = words(&schema["type"]);
+    for (name, own) in properties {
+        let types = words(&own["type"]);
         let may_be_null = types.is_empty() || types.contains(&"null");
         let is_needed = required.contains(&name.as_str());
-        let default = is_needed.then(|| schema.get("default")).flatten();
-        let value = take(&mut given, name, properties);
+        let default = is_needed.then(|| own.get("default")).flatten();
+        let value = take(&mut given, name, schema);
         let value = value.filter(|value| !value.is_null() || may_be_null);
         if let Some(value) = value.or(default.cloned()) {
-            fitted.insert(name.clone(), fit(schema, value));
+            fitted.insert(name.clone(), fit(own, value));
         }
     }
     let more = &schema["additionalProperties"];
@@ -102,13 +102,12 @@ fn fit_fields(schema: &Value, mut given: Map<String, Value>) -> Map<String, Valu
     fitted
 }
 
-/// Removes and returns the field `name`, also from a key in another style, or with its name in another program.
-fn take(
-    given: &mut Map<String, Value>,
-    name: &str,
-    properties: &Map<String, Value>,
-) -> Option<Value> {
-    let same = |key: &&String| !properties.contains_key(*key) && is_argument(key, name);
+/// Removes and returns the field `name`, also from a key in another style, or with its name in another program if the schema
+/// refuses that key.
+fn take(given: &mut Map<String, Value>, name: &str, schema: &Value) -> Option<Value> {
+    let is_closed = schema["additionalProperties"] == false;
+    let means = |key: &str| has_same_letters(key, name) || is_closed && is_argument(key, name);
+    let same = |key: &&String| schema["properties"].get(*key).is_none() && means(key);
     let key = match given.get(name) {
         Some(_) => name.to_owned(),
         None => given.keys().find(same)?.clone(),
@@ -252,6 +251,9 @@ mod tests {
         );
         let wrong = fit(&schema, json!({"name": {}}), Owner::Server);
         assert!(wrong.unwrap_err().contains("\"name\" must be a string"));
+        let open = json!({"properties": {"path": {}, "key": {}}});
+        let theirs = json!({"file": "a", "name": "b"});
+        assert_eq!(fit(&open, theirs.clone(), Owner::Client), Ok(theirs));
         let mut closed = schema;
         closed["additionalProperties"] = false.into();
         let refused = fit(&closed, json!({"why": "x"}), Owner::Server);
