@@ -33,6 +33,7 @@ impl Bot {
         settings.token =
             keys::resolve(&settings.token, env, &home.config()).doing("channels.telegram.token")?;
         let own = settings.api_base.as_str();
+        config::check_base("channels.telegram.api_base", own)?;
         let base = if own.is_empty() { BASE } else { own };
         let http = http_settings(base, &settings.proxy, env);
         let api = Arc::new(Api::new(http, own, &settings.token));

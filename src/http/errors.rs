@@ -32,11 +32,12 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
     if let Some(e) = of_tls(e) {
         return tls(e);
     }
+    let name = authority(proxy);
     let broken = |why: &str| Fault::Broken(why.to_owned());
     // A proxy looks up the host itself, so the unknown name is the proxy's.
     let unknown_host = || match proxy {
         proxy if proxy.is_empty() || proxy.starts_with("socks5:") => broken("unknown host name"),
-        proxy => Fault::Broken(format!("no proxy named \"{}\"", authority(proxy))),
+        _ => broken(&format!("no proxy named \"{name}\"")),
     };
     match e {
         ureq::Error::HostNotFound => unknown_host(),
@@ -48,16 +49,15 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
             }
         }
         ureq::Error::Timeout(what) => Fault::Broken(format!("no connection in time ({what})")),
-        ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused => {
-            Fault::Broken(match proxy {
-                "" => "the connection was refused".to_owned(),
-                proxy => format!("the proxy {} refused the connection", authority(proxy)),
-            })
+        ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused => match proxy {
+            "" => broken("the connection was refused"),
+            _ => broken(&format!("the proxy {name} refused the connection")),
+        },
+        // Without the system's number.
+        ureq::Error::Io(e) if e.raw_os_error().is_some() => broken(&e.kind().to_string()),
+        ureq::Error::ConnectProxyFailed(why) => {
+            broken(&format!("the proxy {name} refused the connection ({why})"))
         }
-        ureq::Error::ConnectProxyFailed(why) => Fault::Broken(format!(
-            "the proxy {} refused the connection ({why})",
-            authority(proxy)
-        )),
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => Fault::Config(
             Error::config("invalid address or header")
                 .hint("correct the address or the headers in config.json"),
@@ -145,6 +145,13 @@ fn date(time: UnixTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_of_the_system_is_told_in_words() {
+        let error = ureq::Error::Io(std::io::Error::from_raw_os_error(libc::ENETUNREACH));
+        let told = matches!(fault(&error, ""), Fault::Broken(why) if why == "network unreachable");
+        assert!(told);
+    }
 
     #[test]
     fn a_certificate_that_cannot_be_trusted_is_a_matter_of_configuration() {

@@ -194,6 +194,10 @@ fn a_text_is_sent_without_a_model() {
     send(&[]).stdin("").run().fails(2);
     send(&["--to", "pigeon:1", "x"]).run().fails(2);
     send(&["--to", "telegram:999", "x"]).run().fails(1);
+    for base in ["localhost:8081", "http://telegram.example.com"] {
+        let other = send(&["x"]).env("BANTAM_CHANNELS_TELEGRAM_API_BASE", base);
+        other.run().fails(3).says("channels.telegram.api_base");
+    }
     home.config(&model.config().to_string());
     send(&["x"]).run().fails(2);
 }
