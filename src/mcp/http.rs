@@ -162,7 +162,12 @@ impl Http {
             _ => {}
         }
         let body = exchange.whole_body(MAX_ERROR, Instant::now() + CALL)?;
-        let mut messages = parse(&String::from_utf8_lossy(&body))?.into_iter();
+        let text = String::from_utf8_lossy(&body);
+        // Many servers answer like this to the id of a session that they have lost, although 404 is prescribed.
+        if head.status == 400 && text.contains("ession") && self.session().id.is_some() {
+            return Err(Failure::NoSession);
+        }
+        let mut messages = parse(&text)?.into_iter();
         let error = messages.find(|message| message["error"]["code"].is_i64());
         error.ok_or(Failure::Status(head.status))
     }

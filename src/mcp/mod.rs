@@ -389,10 +389,12 @@ fn parse(text: &str) -> Result<Vec<Value>> {
     match parse_json(text) {
         Ok(Value::Array(batch)) => Ok(batch),
         Ok(message) => Ok(vec![message]),
-        Err(_) if text.contains("\"jsonrpc\"") => Err(Error::failed(format!(
-            "sent a message that is not JSON in one line: {}",
-            foreign_line(text, MAX_SHOWN)
-        ))),
+        Err(_) if text.starts_with(['{', '[', '"']) && text.contains("\"jsonrpc\"") => {
+            Err(Error::failed(format!(
+                "sent a message that is not JSON in one line: {}",
+                foreign_line(text, MAX_SHOWN)
+            )))
+        }
         Err(_) => Ok(Vec::new()),
     }
 }
@@ -439,6 +441,15 @@ mod tests {
             waiting.stop();
             assert!(first.join().unwrap().is_err());
         });
+    }
+
+    #[test]
+    fn a_log_line_about_a_message_is_no_message() {
+        let line = r#"DEBUG request: {"jsonrpc":"2.0","id":3}"#;
+        assert_eq!(parse(line).unwrap(), Vec::<Value>::new());
+        for broken in [r#"{"jsonrpc": "2.0","#, r#"  "jsonrpc": "2.0","#] {
+            assert!(parse(broken).is_err(), "{broken}");
+        }
     }
 
     /// Runs all parsers on a message, for the fuzzer.

@@ -94,6 +94,10 @@ fn output(result: &Value, redactor: &Redactor) -> ToolOutput {
         texts.extend(others.find(|value| !value.is_null()).map(plain));
     }
     output.text = fenced(&texts.join("\n\n"));
+    if output.failed {
+        // The OpenAI API has no field for that.
+        output.text.insert_str(0, "error:\n");
+    }
     if output.text.is_empty() && output.images.is_empty() {
         "(no output)".clone_into(&mut output.text);
     }

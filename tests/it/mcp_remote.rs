@@ -167,12 +167,13 @@ fn a_call_without_a_usable_answer_fails_alone() {
                 ]);
             }
             ("tools/call", Some("3")) => return Reply::error(404, "who?"),
+            ("tools/call", Some("4")) => return Reply::error(400, "No valid session ID provided"),
             ("tools/call", _) => text(request.header("mcp-session-id").unwrap()),
             _ => return accepted(),
         };
         Reply::json(200, &result(request, &answer))
     });
-    let (model, home) = asking(&server, 5);
+    let (model, home) = asking(&server, 6);
     home.agent(["-m", "call it"]).exits(0);
     let said = model.requests().pop().unwrap().texts("tool");
     let expected = [
@@ -180,12 +181,13 @@ fn a_call_without_a_usable_answer_fails_alone() {
         "its stream ended",
         "NaN",
         "call again",
-        "session-2",
+        "call again",
+        "session-3",
     ];
     for (said, expected) in said.iter().zip(expected) {
         assert!(said.contains(expected), "{said}");
     }
-    assert_eq!(count(&server, "tools/call"), 5);
+    assert_eq!(count(&server, "tools/call"), 6);
 }
 
 #[track_caller]
