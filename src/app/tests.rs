@@ -129,7 +129,7 @@ fn hostile_log_lines_do_not_panic() {
     let dir = TestDir::new();
     let lines = [
         r#"{"v":1,"session":"cli_a","created":"2026-02-01T10:00:00Z","summary":"s","base":3,"state":{"model":"m","values":{"a":1}}}"#,
-        r#"{"role":"user","content":"hi","time":"2026-02-01T10:00:00Z","media":[{"file":"a","crc":1}]}"#,
+        r#"{"role":"user","content":"hi","time":"2026-02-01T10:00:00Z","media":[{"file":"../a","crc":1}]}"#,
         r#"{"role":"assistant","content":"a","calls":[{"id":"c","name":"exec","arguments":"{}"}],"tool_calls":[{"id":"c"}]}"#,
         r#"{"role":"tool","call_id":"c","content":"r","is_error":true}"#,
         r#"{"turn":"done"}"#,

@@ -45,7 +45,8 @@ fn media_mut(line: &mut Line) -> impl Iterator<Item = &mut Line> {
 }
 
 fn path_of(live: &Path, name: &str) -> PathBuf {
-    live.with_extension(format!("{name}.media"))
+    // The name in a damaged line may be a path.
+    live.with_extension(format!("{}.media", name.replace('/', "_")))
 }
 
 /// Moves the media of these lines to files next to the log, on disk before this returns.
