@@ -137,7 +137,12 @@ fn text_after_a_resize_has_the_new_width() {
     running.wait_for_stdout("seven");
     let script = running.pid();
     let children = fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap();
-    let terminal = format!("/proc/{}/fd/1", children.split_whitespace().next().unwrap());
+    let child = children.split_whitespace().next().unwrap();
+    // An ordinary user cannot open the descriptors of this process, which may hold a key.
+    let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
+    let fields = stat.rsplit_once(") ").unwrap().1;
+    let tty: u32 = fields.split(' ').nth(4).unwrap().parse().unwrap();
+    let terminal = format!("/dev/pts/{}", tty & 0xff | tty >> 12 & 0xfff00);
     let stty = Command::new("stty")
         .args(["-F", &terminal, "cols", "25"])
         .status();
