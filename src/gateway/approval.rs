@@ -39,8 +39,7 @@ impl Dispatcher {
                 ..Question::default()
             };
             chats.end_activity(chat);
-            let ask = |answered: &Cancel| chats.ask(&first.id, question, answered);
-            let answer = own.inbox.ask_user(&first.session, &cancel, ask);
+            let answer = chats.ask(&first, question, &cancel);
             own.show(&first.origin, &Event::TurnStarted);
             answer
         }))

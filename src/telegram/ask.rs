@@ -10,7 +10,7 @@ use super::chats::Chats;
 use super::update::{IncomingMessage, Press};
 use crate::bus::{Decision, Inbound, Inbox, Question};
 use crate::cancel::{Cancel, CancelReason};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::outbox::{Button, Item};
 use crate::paths::fresh_key;
 use crate::test_speed::paced;
@@ -131,21 +131,34 @@ fn decision(question: &Question, cancel: &Cancel) -> (Decision, &'static str) {
 }
 
 impl Chats {
-    /// Asks the owner about a call of the turn of message `id`, and waits for the answer, which stops `cancel`, as the end of
-    /// the turn does. A resumed turn waits for its earlier question.
-    pub(crate) fn ask(&self, id: &str, question: Question, cancel: &Cancel) -> Decision {
-        let answer = self.ask_and_wait(id, question, cancel);
+    /// Asks the owner about a call of the turn of `message`, and waits for the answer or the end of the turn. A resumed turn
+    /// waits for its earlier question.
+    pub(crate) fn ask(&self, message: &Inbound, question: Question, cancel: &Cancel) -> Decision {
+        let answer = self.ask_and_wait(message, question, cancel);
         self.sender.is_ok("asking the owner", &answer);
         answer.unwrap_or(Decision::Unanswered)
     }
 
-    fn ask_and_wait(&self, id: &str, question: Question, cancel: &Cancel) -> Result<Decision> {
-        let question = self.begin_question(id, question)?;
-        if question.answer.is_none() {
-            // Ends with the answer, a stop, or the time.
-            let _ended = cancel.sleep(left(&question));
-        }
-        let ended = self.take_question(id)?.unwrap_or(question);
+    fn ask_and_wait(
+        &self,
+        message: &Inbound,
+        question: Question,
+        cancel: &Cancel,
+    ) -> Result<Decision> {
+        // The question is on disk before its turn can be woken, so that an answer to an earlier one does not end it.
+        let question = self.begin_question(&message.id, question)?;
+        let inbox = &self.sender.outbox.inbox;
+        inbox.ask_user(&message.session, cancel, |answered| {
+            // An answer of the meantime is on disk, too.
+            let all = inbox.all()?;
+            let mut questions = all.iter().filter_map(|message| message.question.as_ref());
+            if questions.any(|open| open.id == question.id && open.answer.is_none()) {
+                // Ends with the answer, a stop, or the time.
+                let _ended = answered.sleep(left(&question));
+            }
+            Ok::<_, Error>(())
+        })?;
+        let ended = self.take_question(&message.id)?.unwrap_or(question);
         let (answer, words) = decision(&ended, cancel);
         self.settle(&ended, words)?;
         Ok(answer)
