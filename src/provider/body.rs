@@ -86,7 +86,7 @@ impl<'a> BodyWriter<'a> {
         }
     }
 
-    /// Writes the tools, and what is said about calls, as OpenAI's APIs do. Some hosts reject an empty list.
+    /// Writes the tools, and the rules for their calls, as OpenAI's APIs do. Some hosts reject an empty list.
     pub(super) fn tools(&mut self, draft: &Draft<'a>, format: [&str; 3]) {
         let tools = draft.tools();
         if tools.is_empty() {

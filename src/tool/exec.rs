@@ -111,7 +111,7 @@ fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
     }
 }
 
-/// Returns the output, of each line only what was not overwritten, and without colors, because a secret in them would not be
+/// Returns the output without overwritten parts of lines, and without colors, because a secret in them would not be
 /// recognized.
 fn output(printed: &[u8]) -> String {
     let text = String::from_utf8_lossy(printed);

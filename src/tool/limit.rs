@@ -1,4 +1,4 @@
-//! The limit of a result: what is above it is left out, with a notice for the model.
+//! The limit of a result. The rest is left out, with a notice for the model.
 
 use super::exec::EXEC;
 use crate::text::{clip, fence_of};

@@ -155,7 +155,7 @@ fn a_long_file_is_read_in_parts() {
 
 #[test]
 fn a_secret_over_the_cut_of_a_result_is_redacted() {
-    // Output before the configuration, so that what is shown of it would end within the key.
+    // Output before the configuration, so that the shown part would end within the key.
     let before = Arc::new(AtomicUsize::new(0));
     let padding = Arc::clone(&before);
     let model = Model::answering(move |_, n| match n {
