@@ -124,15 +124,12 @@ impl StoredConversation<'_> {
         self.open()?.store(&[Record::Model(&name)])?;
         Ok((name, first))
     }
+}
 
-    /// Describes the conversation in lines: the model that answers, the messages, and the use of the context.
-    pub(crate) fn status(&self, agent: &Agent, model: &str) -> Result<String> {
-        let messages = Session::peek(&*self.store(), self.key)?.messages.len();
-        let (version, context) = (env!("CARGO_PKG_VERSION"), agent.window_use(self.key)?);
-        Ok(format!(
-            "bantam {version}, `{model}`\nmessages in this conversation: {messages}\ncontext: {context}"
-        ))
-    }
+/// Describes a conversation in lines: the model that answers, and the use of the context.
+pub(crate) fn chat_status(agent: &Agent, key: &str, model: &str) -> Result<String> {
+    let (version, context) = (env!("CARGO_PKG_VERSION"), agent.window_use(key)?);
+    Ok(format!("bantam {version}, `{model}`\ncontext: {context}"))
 }
 
 /// Undoes the last question of a conversation and everything after it.

@@ -37,7 +37,7 @@ use crate::text::LocalTime;
 use crate::timezone::Zone;
 use crate::usage::Ledger;
 use crate::worker::Workers;
-pub(crate) use conversation::StoredConversation;
+pub(crate) use conversation::{StoredConversation, chat_status};
 pub(crate) use grants::{grants, tools_write, workspace};
 pub(crate) use models::chain;
 pub(crate) use tools::{must_confirm_exec, unconfirmed};

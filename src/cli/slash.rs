@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use super::repl::Repl;
 use super::{sessions, table};
 use crate::agent::Request;
+use crate::app::chat_status;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::paths::{CLI, session_name, shown_key};
@@ -220,7 +221,7 @@ impl Repl {
     }
 
     fn status(&self) -> Result<()> {
-        let status = self.stored().status(&self.agent, self.models()?.first())?;
+        let status = chat_status(&self.agent, &self.session, self.models()?.first())?;
         self.describe();
         self.ui.line(&printable(&status));
         Ok(())

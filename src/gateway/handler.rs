@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use crate::agent::Agent;
-use crate::app::{App, Flags, StoredConversation, local_time, skills};
+use crate::app::{App, Flags, StoredConversation, chat_status, local_time, skills};
 use crate::bus::Command;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
@@ -101,12 +101,10 @@ impl HomeAgent {
             },
             Command::Model(name) if name.is_empty() => return self.offer_models(session),
             Command::Model(name) => self.change_model(session, name)?,
-            Command::Status if self.app.is_none() => {
+            Command::Status => {
                 let agent = self.agent()?;
-                let (models, window) = (agent.models_for(session)?, agent.window_use(session)?);
-                format!("`{}`\ncontext: {window}", models.first())
+                chat_status(&agent, session, agent.models_for(session)?.first())?
             }
-            Command::Status => self.status(session)?,
             Command::Usage => self.usage(session)?,
             Command::Help => self.app().map(|_| telegram::help())?,
             Command::Stop => String::new(),
@@ -150,12 +148,6 @@ impl HomeAgent {
         }
         let (_, first) = self.conversation(session)?.use_model(name)?;
         Ok(format!("This chat now uses `{first}`."))
-    }
-
-    fn status(&self, session: &str) -> Result<String> {
-        let agent = self.agent()?;
-        let models = agent.models_for(session)?;
-        self.conversation(session)?.status(&agent, models.first())
     }
 
     fn usage(&self, session: &str) -> Result<String> {
