@@ -5,7 +5,6 @@ use std::time::SystemTime;
 use super::repl::Repl;
 use super::{sessions, table};
 use crate::agent::Request;
-use crate::app::chat_status;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::paths::{CLI, session_name, shown_key};
@@ -221,7 +220,7 @@ impl Repl {
     }
 
     fn status(&self) -> Result<()> {
-        let status = chat_status(&self.agent, &self.session, self.models()?.first())?;
+        let status = crate::app::chat_status(&self.agent, &self.session, self.models()?.first())?;
         self.describe();
         self.ui.line(&printable(&status));
         Ok(())
