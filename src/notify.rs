@@ -1,7 +1,7 @@
 //! Signals a running gateway that a file has changed, such as a new job or a message to send.
 //!
 //! The signal is a datagram to the socket `state/notify`, which only the owner of the home can access; its content does not
-//! matter. A lost signal causes a delay: the gateway checks the jobs every hour, and messages when it sends the next one.
+//! matter. A lost signal causes a delay: the gateway looks for changes once a minute.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -17,8 +17,6 @@ const NAME: &str = "notify";
 /// Size of `sun_path` in `unix(7)`, including the byte that ends the path.
 const MAX_PATH: usize = 108;
 
-pub(crate) struct Listener(UnixDatagram);
-
 /// Calls `action` with the socket's path, through its directory's descriptor if the path is too long for an address.
 fn with_path<T>(home: &Home, action: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let path = home.state().join(NAME);
@@ -33,18 +31,18 @@ fn with_path<T>(home: &Home, action: impl FnOnce(&Path) -> io::Result<T>) -> io:
 }
 
 /// Creates the socket, replacing the socket of a killed gateway. The caller must hold the gateway's lock.
-pub(crate) fn bind(home: &Home) -> Result<Listener> {
+pub(crate) fn bind(home: &Home) -> Result<UnixDatagram> {
     storage::make_dir(&home.state())?;
     close(home)?;
-    let socket = with_path(home, |path| UnixDatagram::bind(path)).doing("creating state/notify")?;
-    Ok(Listener(socket))
+    with_path(home, |path| UnixDatagram::bind(path)).doing("creating state/notify")
 }
 
-impl Listener {
-    /// Waits for a signal.
-    pub(crate) fn wait(&self) -> io::Result<()> {
-        self.0.recv(&mut [0; 1]).map(drop)
-    }
+/// Waits for a signal, or until the time is over.
+pub(crate) fn wait(socket: &UnixDatagram, most: Duration) -> io::Result<()> {
+    socket.set_read_timeout(Some(most))?;
+    // The only errors are the end of the time, and an interruption.
+    let _waited = socket.recv(&mut [0; 1]);
+    Ok(())
 }
 
 /// Removes the socket.
@@ -74,6 +72,7 @@ pub(crate) fn signal(home: &Home) {
 mod tests {
     use super::*;
     use crate::test_dir::TestDir;
+    use std::time::Instant;
 
     #[test]
     fn a_signal_arrives_also_after_a_killed_gateway_and_never_blocks() {
@@ -83,14 +82,12 @@ mod tests {
             signal(&home);
             let killed = bind(&home).unwrap();
             let listener = bind(&home).unwrap();
-            listener
-                .0
-                .set_read_timeout(Some(Duration::from_secs(5)))
-                .unwrap();
             for _ in 0..5000 {
                 signal(&home);
             }
-            listener.wait().unwrap();
+            let begun = Instant::now();
+            wait(&listener, Duration::from_secs(60)).unwrap();
+            assert!(begun.elapsed() < Duration::from_secs(30));
             close(&home).unwrap();
             drop((killed, listener));
             assert!(!home.state().join(NAME).exists());

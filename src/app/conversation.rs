@@ -56,7 +56,8 @@ impl StoredConversation<'_> {
             let versions = Versions::new(self.app.home.undo(self.key), open.session.asked);
             lines.extend(self.put_back(&versions)?);
         }
-        take_back(&mut open)?;
+        let undo = open.undo_turn();
+        open.store(&[undo])?;
         versions::forget(&self.app.home, self.key)?;
         Ok(Some(lines))
     }
@@ -105,7 +106,8 @@ impl StoredConversation<'_> {
         let mut open = self.open()?;
         let question = question(&open.session);
         if question.is_some() {
-            take_back(&mut open)?;
+            let undo = open.undo_turn();
+            open.store(&[undo])?;
         }
         Ok(question)
     }
@@ -130,12 +132,6 @@ impl StoredConversation<'_> {
 pub(crate) fn chat_status(agent: &Agent, key: &str, model: &str) -> Result<String> {
     let (version, context) = (env!("CARGO_PKG_VERSION"), agent.window_use(key)?);
     Ok(format!("bantam {version}, `{model}`\ncontext: {context}"))
-}
-
-/// Undoes the last question of a conversation and everything after it.
-fn take_back(open: &mut OpenSession) -> Result<()> {
-    let undo = open.undo_turn();
-    open.store(&[undo])
 }
 
 /// Returns the last question of a conversation.

@@ -210,14 +210,11 @@ impl App {
     /// # Errors
     /// Returns [`crate::ErrorKind::Config`] if config.json is invalid or cannot be read.
     pub(crate) fn loaded(&self) -> Result<&Arc<Loaded>> {
-        let loaded = self.loaded.get_or_init(|| self.load().map(Arc::new));
-        loaded.as_ref().map_err(Clone::clone)
-    }
-
-    fn load(&self) -> Result<Loaded> {
-        let text = self.text()?;
-        let overrides = self.overrides.clone();
-        config::load_for(&self.home, text, &self.env, overrides)
+        let load = || {
+            let overrides = self.overrides.clone();
+            config::load_for(&self.home, self.text()?, &self.env, overrides).map(Arc::new)
+        };
+        self.loaded.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
     /// Returns the text of config.json, or `None` without one.

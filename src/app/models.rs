@@ -24,7 +24,7 @@ use crate::text::to_single_line;
 
 impl App {
     /// Returns the models with the one of this whole name first. Warnings are returned only by the first call for a name.
-    pub(crate) fn model(&self, name: &str) -> Result<TurnModels> {
+    pub(super) fn model(&self, name: &str) -> Result<TurnModels> {
         let mut warnings = Vec::new();
         if let Some(chain) = self.chains().get(name).cloned() {
             return Ok(TurnModels { chain, warnings });

@@ -177,20 +177,11 @@ impl App {
     pub(crate) fn tools(&self) -> Result<(Registry, Vec<String>)> {
         let loaded = self.loaded()?;
         let config = &loaded.config;
-        let mut notices = Vec::new();
-        let mut or_notice = |e: Error| notices.push(e.message);
-        let meaning = meaning(loaded).unwrap_or_else(|e| {
-            or_notice(e);
-            None
-        });
-        let transcribe = media::transcriber(loaded).unwrap_or_else(|e| {
-            or_notice(e);
-            None
-        });
+        let mut notices: Vec<String> = media::unusable(loaded).map(|e| e.message).collect();
         let workers = self.workers()?;
         let files = Files {
             workers: workers.clone(),
-            transcribe,
+            transcribe: media::transcriber(loaded).ok().flatten(),
         };
         let mut built_in = file_tools(&Arc::new(files));
         built_in.extend([
@@ -199,7 +190,7 @@ impl App {
             think_tool(),
             web_fetch_tool(loaded, &workers),
             web_search_tool(loaded, &workers),
-            self.memory_by(meaning)?,
+            self.memory_by(meaning(loaded).ok().flatten())?,
         ]);
         let has_exec = config.tools.exec.enabled && child::has_shell();
         if has_exec {

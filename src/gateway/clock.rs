@@ -1,15 +1,14 @@
-//! Adds runs of jobs and heartbeats to the inbox when they are due.
+//! Adds runs of jobs and heartbeats to the inbox when they are due, and forwards the signals of other programs of this home: a
+//! new job, a message to send, or a changed setting.
 //!
 //! A board without a battery may start with the time set to 1970. Jobs wait until the time is set; every wake-up of this thread
 //! checks it again.
 
-use std::sync::Arc;
-use std::sync::mpsc::Receiver;
-use std::thread::Builder;
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, SystemTime};
 
-use super::monitor::Gateway;
 use super::run::{now, run_message};
+use super::start::Gateway;
 use crate::access;
 use crate::app::bot;
 use crate::bus::Inbound;
@@ -17,33 +16,25 @@ use crate::cron::schedule::EARLIEST;
 use crate::cron::{DueRun, heartbeat};
 use crate::error::{Context, Result};
 use crate::log::{Level, log_error};
+use crate::notify;
 use crate::session::archive;
 use crate::test_speed::paced;
 use crate::timezone::Zone;
 
-/// Maximum time between two checks of the jobs, because a signal may be lost.
-const MAX_WAIT: Duration = Duration::from_secs(3600);
-/// Interval of checks of config.json without a poller.
-const PAUSE: Duration = Duration::from_secs(50);
+/// Maximum time between two checks, because a signal may be lost and config.json may be changed by hand.
+const MAX_WAIT: Duration = Duration::from_secs(50);
 /// Interval for removing old conversations, in milliseconds.
 const REMOVAL_INTERVAL: i64 = 24 * 3600 * 1000;
 /// Delay of a new check after an error, in milliseconds.
 const RETRY: i64 = 60_000;
 
 impl Gateway {
-    /// Starts the clock's thread. `changed` wakes it when the jobs or the time may have changed.
-    pub(super) fn start_clock(self: &Arc<Self>, changed: Receiver<()>) -> Result<()> {
-        let own = self.clone();
-        let thread = Builder::new().spawn(move || own.run_clock(&changed));
-        thread.map(drop).doing("starting a thread")
-    }
-
-    fn run_clock(self: &Arc<Self>, changed: &Receiver<()>) {
+    pub(super) fn run_clock(&self) {
+        let listener = self.listener();
         let log = self.log.sink("jobs");
         let zone = Zone::local(&self.setup.loaded.env).unwrap_or_else(|_| Zone::utc());
         let (mut was_set, mut beat_at, mut removed_at) = (true, None, None);
-        let polls = self.dispatcher.bot.is_some();
-        let most = if polls { MAX_WAIT } else { paced(PAUSE) };
+        let most = paced(MAX_WAIT);
         let mut problems = Vec::new();
         while self.shutdown.cancel.reason().is_none() {
             let now = now();
@@ -76,12 +67,22 @@ impl Gateway {
                 |at: i64| Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or(0));
             // The extra time prevents a rounded wait from ending too early.
             let wait = next.map_or(most, left).min(most) + Duration::from_millis(2);
-            let _timeout = changed.recv_timeout(wait);
-            while changed.try_recv().is_ok() {}
-            if !polls {
-                self.check_config();
+            let waited = listener.as_ref().map(|socket| notify::wait(socket, wait));
+            if !matches!(waited, Some(Ok(()))) {
+                let _stopped = self.shutdown.cancel.sleep(wait);
             }
+            self.dispatcher.outbox.wake();
+            self.wake_watch();
         }
+    }
+
+    /// Listens to signals of other programs of this home, if that is possible.
+    fn listener(&self) -> Option<UnixDatagram> {
+        let bound = notify::bind(&self.setup.app.home).map_err(|e| {
+            let text = format!("other programs cannot wake the gateway, which looks for their changes every minute: {e}");
+            self.log.write(Level::Warn, &text);
+        });
+        bound.ok()
     }
 
     /// Removes old, unused conversations of jobs and questions.

@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use super::Dispatcher;
-use super::monitor::Gateway;
+use super::start::Gateway;
 use crate::agent::{Agent, Request};
 use crate::bus::{Event, Origin, Response};
 use crate::cancel::Cancel;

@@ -12,10 +12,11 @@ mod commands;
 mod deliver;
 mod endpoint;
 mod handler;
-mod monitor;
+mod reload;
 mod reports;
 pub(crate) mod run;
 mod serving;
+mod shutdown;
 mod start;
 mod turn_log;
 

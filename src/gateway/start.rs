@@ -1,21 +1,21 @@
 //! The gateway: Telegram, scheduled jobs, background tasks, and their supervision.
 
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
 use super::Dispatcher;
 use super::handler::HomeAgent;
-use super::monitor::{self, ConfigStamp, Gateway, Shutdown};
+use super::reload::{ConfigCheck, ConfigStamp, stamp};
 use super::reports::Reports;
 use super::run::JobRunner;
 use super::serving::lock;
+use super::shutdown::Shutdown;
 use crate::agent::Tasks;
 use crate::app::bot::{self, Bot};
-use crate::app::status;
 use crate::app::{App, Flags, local_time, make_workspace, media};
 use crate::bus::{Channel, TelegramMessage};
 use crate::cancel::Cancel;
@@ -24,7 +24,7 @@ use crate::config::{Loaded, keys};
 use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Kind, Result};
 use crate::http_api::{EndpointSettings, new_token};
-use crate::log::{Level, Log};
+use crate::log::{Level, Log, log_error};
 use crate::mcp::Keeper;
 use crate::notify;
 use crate::outbox::Outbox;
@@ -34,7 +34,8 @@ use crate::secret::Secret;
 use crate::storage::{self, Durability};
 use crate::sync;
 use crate::telegram::admission::Admit;
-use crate::telegram::{Chats, MessageSender, Telegram};
+use crate::telegram::{Chats, MessageSender, PollEvent, Telegram};
+use crate::text::to_single_line;
 
 /// Time to finish sending a text when the program stops.
 const SEND_GRACE: Duration = Duration::from_secs(3);
@@ -119,7 +120,7 @@ pub(crate) fn run(app: &App) -> Result<()> {
     rustix::thread::set_name(c"bantam").doing("naming the process")?;
     let home = &app.home;
     let shutdown = Shutdown::on_signal(home)?;
-    let Some((seen, setup)) = read_config(app, &shutdown.cancel)? else {
+    let Some((seen, setup)) = read_config(app, &shutdown)? else {
         return shutdown.finish();
     };
     let _lock = lock(home)?;
@@ -129,21 +130,21 @@ pub(crate) fn run(app: &App) -> Result<()> {
 }
 
 /// Reads config.json. A restarted gateway waits until the file is valid, because a supervisor does not start it again after such
-/// an error. Returns `None` if `cancel` is stopped.
-fn read_config(app: &App, cancel: &Cancel) -> Result<Option<(ConfigStamp, GatewaySetup)>> {
+/// an error. Returns `None` if the gateway is shut down.
+fn read_config(app: &App, shutdown: &Shutdown) -> Result<Option<(ConfigStamp, GatewaySetup)>> {
     let mut told = String::new();
     loop {
         // Must precede reading the file, so that later changes are detected.
-        let seen = monitor::stamp(&app.home);
+        let seen = stamp(&app.home);
         match GatewaySetup::check(app.reread()) {
-            Err(e) if e.kind == Kind::Config && status::is_restarted(&app.home) => {
+            Err(e) if e.kind == Kind::Config && shutdown.status.has_begun() => {
                 if e.message != told {
                     let journal = app.env.get("JOURNAL_STREAM").map(String::as_str);
                     let text = format!("config.json is invalid; waiting for a valid one: {e}");
                     Log::new(Level::Error, false, journal).write(Level::Error, &text);
                     told = e.message;
                 }
-                if cancel.sleep(CONFIG_RETRY).is_err() {
+                if shutdown.cancel.sleep(CONFIG_RETRY).is_err() {
                     return Ok(None);
                 }
             }
@@ -159,17 +160,26 @@ fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: Arc<Shutdown>) -> Res
         log.write(Level::Warn, text);
     }
     let dispatcher = dispatcher(&setup, log, &shutdown.cancel)?;
-    let (clock, changed) = sync_channel(1);
+    let (watch, woken) = sync_channel(1);
+    let config = ConfigCheck {
+        seen,
+        restarts: false,
+    };
     let gateway = Arc::new(Gateway {
         setup,
         dispatcher,
         shutdown,
         log,
-        seen: Mutex::new(seen),
-        clock,
+        config: Mutex::new(config),
+        watch,
     });
     gateway.begin()?;
-    gateway.start_clock(changed)?;
+    let own = gateway.clone();
+    let watching = Builder::new().spawn(move || own.watch_config(&woken));
+    watching.doing("starting a thread")?;
+    let own = gateway.clone();
+    let clock = Builder::new().spawn(move || own.run_clock());
+    clock.doing("starting a thread")?;
     let endpoint = gateway.start_endpoint()?;
     let dispatcher = &gateway.dispatcher;
     let served = dispatcher.serve_channels(&gateway.shutdown.cancel);
@@ -206,6 +216,18 @@ fn dispatcher(setup: &GatewaySetup, log: Log, cancel: &Cancel) -> Result<Arc<Dis
     }))
 }
 
+/// A running gateway. Its threads share it.
+pub(super) struct Gateway {
+    pub setup: GatewaySetup,
+    pub dispatcher: Arc<Dispatcher>,
+    pub shutdown: Arc<Shutdown>,
+    pub log: Log,
+    /// Locked during a check, so that a second one waits for the result; a signal never does.
+    pub config: Mutex<ConfigCheck>,
+    /// Wakes the thread that checks config.json.
+    pub watch: SyncSender<()>,
+}
+
 impl Gateway {
     /// Records the start, watches for changes, and lets the messages of an earlier gateway wait.
     fn begin(self: &Arc<Self>) -> Result<()> {
@@ -215,9 +237,7 @@ impl Gateway {
             log: self.log,
             tell_owner: Arc::new(move |text| own.tell(text)),
         });
-        let recorded = status::begin(&setup.app.home, SystemTime::now());
-        self.logged(recorded.doing("writing the status file"));
-        self.clone().listen();
+        self.logged(self.shutdown.status.begin(SystemTime::now()));
         if let Some(chats) = &dispatcher.bot {
             let own = self.clone();
             drop(chats.watch.set(Box::new(move |event| own.handle(event))));
@@ -227,6 +247,46 @@ impl Gateway {
         }
         self.end_removed()?;
         dispatcher.take_left()
+    }
+
+    /// Sends a warning to the chat of the bot's owner, if there is one.
+    pub(super) fn tell(&self, text: &str) {
+        let chats = self.dispatcher.bot.as_ref();
+        if let Some((chats, owner)) = chats.and_then(|chats| Some((chats, chats.sender.owner?))) {
+            chats.post(&owner.to_string(), &format!("⚠️ {text}"));
+        }
+    }
+
+    /// Logs an error, and notifies the owner.
+    pub(super) fn report(&self, text: &str) {
+        self.log.write(Level::Error, text);
+        self.tell(text);
+    }
+
+    /// Handles an event of the poller. Returns whether the program restarts now, and leaves new updates to the restarted one.
+    fn handle(&self, event: PollEvent) -> bool {
+        let (status, now) = (&self.shutdown.status, SystemTime::now());
+        self.logged(match event {
+            PollEvent::Arrived => {
+                self.wake_watch();
+                return self.check_config() && self.dispatcher.inbox.is_idle();
+            }
+            PollEvent::Serving(name) => status.set("bot", format!("@{name}").into()),
+            PollEvent::Polled => status.polls(None, now),
+            PollEvent::Failing(why) => status.polls(Some(&to_single_line(why, 300)), now),
+        });
+        false
+    }
+
+    /// Logs an error of writing the status file.
+    fn logged(&self, written: Result<()>) {
+        let written = written.doing("writing the status file");
+        log_error(&self.dispatcher.log, written);
+    }
+
+    pub(super) fn wake_watch(&self) {
+        // A full channel already contains a wake-up.
+        let _full = self.watch.try_send(());
     }
 
     /// Ends messages of users who have since been removed from `allow_from`.

@@ -55,8 +55,6 @@ pub(crate) enum PollEvent<'a> {
     Polled,
     /// Polls fail repeatedly for this reason, and are retried.
     Failing(&'a str),
-    /// Another program of this home has sent a signal.
-    Signalled,
 }
 
 /// Number of remembered albums.

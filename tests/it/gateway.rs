@@ -258,7 +258,7 @@ fn a_question_behind_new_is_asked_in_the_new_conversation() {
     api.wait_for_texts(OWNER, 7);
     api.photo(OWNER, png, &json!({ "caption": "/status" }));
     let texts = api.wait_for_texts(OWNER, 8);
-    has_all(&texts[7], ["messages in this conversation"]);
+    has_all(&texts[7], ["context: about"]);
     api.message(-5, OWNER, &json!({ "text": "/new and here?" }));
     let of_group = api.wait_for_texts(-5, 2);
     ends(gateway);

@@ -1,6 +1,6 @@
 //! A gateway without Telegram runs heartbeats, and `bantam cron history` shows what they report.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bot::ends;
 use crate::harness::{Home, until};
@@ -25,6 +25,33 @@ fn heartbeats_run_without_telegram_and_the_history_shows_what_they_report() {
     until("there is a heartbeat", reported);
     ends(gateway);
     assert!(model.request(0).last("user").contains("water the plants"));
+}
+
+/// Checking a changed configuration may run the command of a key, which may wait for its user.
+#[test]
+fn a_job_does_not_wait_for_the_check_of_a_changed_configuration() {
+    let (model, home) = Home::of(Model::answering(|_, _| Reply::text("It is late.")));
+    let gateway = home
+        .bantam()
+        .env("BANTAM_TEST_SPEED", "20")
+        .arg("gateway")
+        .spawn();
+    gateway.wait_for_stderr("running scheduled jobs");
+    let (begun, checked) = (home.path("begun"), home.path("checked"));
+    let (start, end) = (begun.display(), checked.display());
+    let token =
+        format!("cmd:/bin/sh -c 'echo >{start}; sleep 8; echo >{end}; echo 0123456789abcdef'");
+    let http = json!({ "enabled": true, "listen": "127.0.0.1:0", "token": token });
+    let mut config: Value = serde_json::from_str(&home.read("config.json")).unwrap();
+    config["channels"] = json!({ "http": http });
+    home.config(&config.to_string());
+    until("the command runs", || begun.exists());
+    home.run(["cron", "add", "--at", "+1s", "What time is it?"])
+        .exits(0);
+    until("the job runs", || !model.requests().is_empty());
+    assert!(!checked.exists(), "the job has waited");
+    gateway.wait_for_stderr("listening at");
+    ends(gateway);
 }
 
 #[test]
