@@ -73,5 +73,5 @@ pub(crate) fn owner(loaded: &Loaded) -> Option<String> {
 /// Whether the gateway runs the bot. Without `enabled`, a token enables it, such as one in the environment.
 pub(crate) fn is_enabled(loaded: &Loaded) -> bool {
     let bot = &loaded.config.channels.telegram;
-    bot.enabled != Some(false) && !bot.token.is_empty()
+    bot.enabled.unwrap_or(!bot.token.is_empty())
 }

@@ -12,10 +12,11 @@ use crate::app::bot::{self, Bot};
 use crate::app::{self, App, Flags};
 use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
+use crate::config::Loaded;
 use crate::cron::{DueRun, Job, JobCheck, Jobs, NewJob, Run, When, heartbeat, schedule};
 use crate::error::{Error, Kind, Result};
-use crate::gateway::check_command;
-use crate::gateway::run::{CheckCommand, JobEnd, JobRunner, note_title, now, run_message};
+use crate::gateway::run::{JobEnd, JobRunner, note_title, now, run_message};
+use crate::gateway::{need_exec, run_check};
 use crate::notify::is_running;
 use crate::outbox::{Item, Note, Outbox};
 use crate::paths::{TELEGRAM, session_name, telegram_chat};
@@ -35,10 +36,9 @@ pub(super) fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         new.model = catalog::whole_name(loaded, &new.model)?;
         loaded.config.named(&new.model, &app.env)?;
     }
-    let check = match &new.check {
-        Some(check) => Some((check_command(app.loaded()?)?, check.clone())),
-        None => None,
-    };
+    if new.check.is_some() {
+        need_exec(&app.loaded()?.config)?;
+    }
     let job = jobs.add(&new, now())?;
     let (id, name) = (job.id(), printable(job.name()));
     let next = upcoming(&jobs, &job, 3)?;
@@ -55,8 +55,8 @@ pub(super) fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     if let Some(chat) = job.to(owner) {
         tell_if_undelivered(&chat, app)?;
     }
-    if let Some((run, check)) = &check {
-        notice(&try_check(run.as_ref(), check));
+    if let Some(check) = &new.check {
+        notice(&try_check(app.loaded()?, check));
     }
     if !is_running(home) {
         notice(&format!(
@@ -67,9 +67,9 @@ pub(super) fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 }
 
 /// Runs a new check once, and tells its result, because a job whose check never prints anything would be silent forever.
-fn try_check(run: &CheckCommand, check: &JobCheck) -> String {
+fn try_check(loaded: &Loaded, check: &JobCheck) -> String {
     const ELSEWHERE: &str = " (shell commands see only the workspace and tools.read_paths)";
-    match run(check, &Cancel::new(None)) {
+    match run_check(loaded, check, &Cancel::new(None)) {
         Ok(Ok(output)) => {
             let lines = counted(output.trim().lines().count(), "line");
             format!("the check prints {lines} now, so the model would be asked")

@@ -104,7 +104,7 @@ impl Gateway {
         }
         let runner = self.dispatcher.runner.as_ref()?;
         let start = |due: &DueRun| self.add_run(run_message(home, due, bot::owner(loaded))?);
-        let ticked = runner.jobs.tick(now, runner.grace, &start);
+        let ticked = runner.jobs.tick(now, runner.grace(), &start);
         let (next, problems) = ticked.unwrap_or_else(|e| (Some(now + RETRY), vec![e.message]));
         for problem in problems.iter().filter(|problem| !known.contains(problem)) {
             self.report(problem);

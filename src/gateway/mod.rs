@@ -5,7 +5,6 @@
 
 mod answer;
 mod approval;
-mod bot;
 mod checks;
 mod clock;
 mod commands;
@@ -31,7 +30,7 @@ use crate::error::{Context, Result};
 use crate::log::{Logger, log_error};
 use crate::outbox::Outbox;
 use crate::telegram::{self, Chats};
-pub(crate) use checks::check_command;
+pub(crate) use checks::{need_exec, run_check};
 use handler::HomeAgent;
 use run::JobRunner;
 pub use serving::serve;

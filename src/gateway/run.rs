@@ -5,11 +5,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use super::{Dispatcher, check_command};
+use super::{Dispatcher, run_check};
 use crate::bus::{Inbound, JobRun, Origin, Response, Source, Work};
 use crate::cancel::Cancel;
 use crate::config::Loaded;
-use crate::cron::{CHANNEL, DueRun, Job, JobCheck, Jobs, MIN_GRACE, RunStatus};
+use crate::cron::{CHANNEL, DueRun, Job, Jobs, MIN_GRACE, RunStatus};
 use crate::cron::{heartbeat, report, schedule};
 use crate::error::{Error, Kind, Result};
 use crate::log::{Level, log_error};
@@ -59,11 +59,6 @@ pub(crate) fn run_message(home: &Home, due: &DueRun, owner: Option<String>) -> R
     })
 }
 
-/// Runs the command of a check until it ends or is cancelled. Returns what it printed, or the reason for not asking the model.
-/// An error means that the command could not run or did not end.
-pub(crate) type CheckCommand =
-    dyn Fn(&JobCheck, &Cancel) -> Result<Result<String, String>> + Send + Sync;
-
 /// What became of a run.
 pub(crate) enum JobEnd {
     /// The model was asked. The text is for the chat of the job, and may be empty.
@@ -75,23 +70,24 @@ pub(crate) enum JobEnd {
 /// Runs jobs, for the clock and for `bantam cron run`.
 pub(crate) struct JobRunner {
     pub jobs: Jobs,
-    /// Why jobs with a check cannot run, if so.
-    check: Result<Arc<CheckCommand>>,
+    loaded: Arc<Loaded>,
     /// Locked during a check: they take no turn, and many could exhaust a small machine.
     checking: Mutex<()>,
-    /// Time in milliseconds after which a run that has not begun is missed, and an interrupted one is not resumed.
-    pub grace: i64,
 }
 
 impl JobRunner {
-    pub(crate) fn new(jobs: Jobs, loaded: &Loaded) -> Self {
-        let minutes = i64::try_from(loaded.config.cron.grace_minutes).unwrap_or(i64::MAX);
+    pub(crate) fn new(jobs: Jobs, loaded: &Arc<Loaded>) -> Self {
         Self {
             jobs,
-            check: check_command(loaded),
+            loaded: loaded.clone(),
             checking: Mutex::default(),
-            grace: minutes.saturating_mul(60_000),
         }
+    }
+
+    /// Returns the time in milliseconds after which a run that has not begun is missed, and an interrupted one is not resumed.
+    pub(super) fn grace(&self) -> i64 {
+        let minutes = i64::try_from(self.loaded.config.cron.grace_minutes);
+        minutes.unwrap_or(i64::MAX).saturating_mul(60_000)
     }
 
     /// Runs a job: `ask` sends the message of the run to the model, in a conversation with the given title. The end is recorded
@@ -114,23 +110,27 @@ impl JobRunner {
         if job.is_none() && run.job != heartbeat::ID {
             return Ok(JobEnd::Skipped("the job was removed".to_owned()));
         }
-        let checked = match job.and_then(Job::check) {
-            Some(check) => {
-                let messages = &self.jobs.messages;
-                messages.without_turn(&message.session, || self.check(&check, cancel))
-            }
-            None => Ok(Ok(String::new())),
-        };
-        match checked {
-            Ok(Ok(output)) => message.text.push_str(&output),
-            Ok(Err(why)) => {
-                self.jobs.finish(&run, RunStatus::Skipped, &why)?;
-                return Ok(JobEnd::Skipped(why));
-            }
-            Err(e) if e.kind == Kind::Interrupted => return Err(e),
-            Err(e) => {
-                self.jobs.finish(&run, RunStatus::Error, &e.message)?;
-                return Err(e.doing(format_args!("the job {}", run.name)));
+        if let Some(check) = job.and_then(Job::check) {
+            let checked = self.jobs.messages.without_turn(&message.session, || {
+                let _other = sync::lock(&self.checking);
+                run_check(&self.loaded, &check, cancel)
+            });
+            match checked {
+                Ok(Ok(output)) => {
+                    let command = to_single_line(check.command(), 200);
+                    let output = fenced(clip(&output, MAX_OUTPUT));
+                    let added = format!("\n\nOutput of {command}:\n{output}");
+                    message.text.push_str(&added);
+                }
+                Ok(Err(why)) => {
+                    self.jobs.finish(&run, RunStatus::Skipped, &why)?;
+                    return Ok(JobEnd::Skipped(why));
+                }
+                Err(e) if e.kind == Kind::Interrupted => return Err(e),
+                Err(e) => {
+                    self.jobs.finish(&run, RunStatus::Error, &e.message)?;
+                    return Err(e.doing(format_args!("the job {}", run.name)));
+                }
             }
         }
         let title = job.map_or(run.name.as_str(), Job::message);
@@ -159,20 +159,6 @@ impl JobRunner {
             response.error.get_or_insert(e.doing("recording the run"));
         }
         Ok(JobEnd::Asked(Box::new(response), told))
-    }
-
-    /// Runs a check, and returns what it adds to the question, or why the model is not asked.
-    fn check(&self, check: &JobCheck, cancel: &Cancel) -> Result<Result<String, String>> {
-        let run = self.check.as_ref().map_err(Clone::clone)?;
-        let _other = sync::lock(&self.checking);
-        let command = to_single_line(check.command(), 200);
-        let printed = run(check, cancel)?;
-        Ok(printed.map(|output| {
-            format!(
-                "\n\nOutput of {command}:\n{}",
-                fenced(clip(&output, MAX_OUTPUT))
-            )
-        }))
     }
 }
 
@@ -212,11 +198,11 @@ impl Dispatcher {
             _ if message.starts >= MAX_STARTS => {
                 (RunStatus::Error, "crashed the program three times")
             }
-            true if is_late(run.at, runner.grace) => {
+            true if is_late(run.at, runner.grace()) => {
                 let what = "was interrupted when the program ended; its effects are unknown";
                 (RunStatus::Error, what)
             }
-            false if is_late(run.due, runner.grace.max(MIN_GRACE)) => {
+            false if is_late(run.due, runner.grace().max(MIN_GRACE)) => {
                 // Its gateway has ended, or other work took the time.
                 (RunStatus::Skipped, "was missed: it could not start in time")
             }

@@ -19,8 +19,7 @@ use crate::app::bot::{self, Bot};
 use crate::app::{App, Flags, local_time, make_workspace, media};
 use crate::bus::{Channel, TelegramMessage};
 use crate::cancel::Cancel;
-use crate::config::edit;
-use crate::config::{Loaded, keys};
+use crate::config::{self, GroupTrigger, Loaded, edit, keys};
 use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Kind, Result};
 use crate::http_api::{EndpointSettings, new_token};
@@ -34,7 +33,7 @@ use crate::secret::Secret;
 use crate::storage::{self, Durability};
 use crate::sync;
 use crate::telegram::admission::Admit;
-use crate::telegram::{Chats, MessageSender, PollEvent, Telegram};
+use crate::telegram::{Chats, MessageSender, PollEvent, Settings, Telegram};
 use crate::text::to_single_line;
 
 /// Time to finish sending a text when the program stops.
@@ -63,7 +62,8 @@ impl GatewaySetup {
         let app = Arc::new(app);
         sync::lock(&app.servers.patience).stop();
         let loaded = app.loaded()?;
-        let bot = Bot::if_wanted(loaded)?;
+        let bot = bot::is_enabled(loaded).then(|| Bot::configured(loaded));
+        let bot = bot.transpose()?;
         let http = endpoint_settings(loaded)?;
         let streams = bot.is_some() && loaded.config.channels.telegram.streaming;
         let flags = Flags {
@@ -101,7 +101,12 @@ impl GatewaySetup {
         let (built, mut notices) = agent.build()?;
         notices.extend(built.models.choose("", None)?.warnings);
         notices.extend(told);
-        notices.extend(bot.iter().flat_map(Bot::warnings));
+        let users = bot.iter().flat_map(|bot| &bot.settings.allow_from);
+        let ignored = users.filter(|user| config::user_id(user).is_none());
+        notices.extend(ignored.map(|user| {
+            let user = config::shown(user);
+            format!("channels.telegram.allow_from: \"{user}\" is not a numeric id and is ignored")
+        }));
         Ok(Self {
             loaded: loaded.clone(),
             app,
@@ -198,7 +203,12 @@ fn dispatcher(setup: &GatewaySetup, log: Log, cancel: &Cancel) -> Result<Arc<Dis
     let mut chats = None;
     if let Some(bot) = &setup.bot {
         let own = chats_of(&setup.app, bot, &outbox, cancel)?;
-        channels.push(Arc::new(Telegram::start(&own, bot.channel_settings())?));
+        let settings = Settings {
+            allow_from: bot.settings.ids(),
+            answers_all: bot.settings.group_trigger == GroupTrigger::All,
+            drafts: bot.settings.streaming,
+        };
+        channels.push(Arc::new(Telegram::start(&own, settings)?));
         chats = Some(own);
     }
     let jobs = Jobs::new(home.clone(), &loaded.env).with_messages(inbox.clone());
