@@ -42,8 +42,7 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
     let error = |name: &String| {
         let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
         let known = CONFIRMED.split(' ').chain(servers.clone());
-        let group = nearest(bare, ["writes", "runs"]);
-        let near = group
+        let near = nearest(bare, ["writes", "runs"])
             .or_else(|| names::known_elsewhere(bare))
             .or_else(|| nearest(bare, known));
         let hint = match near {

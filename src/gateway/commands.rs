@@ -3,6 +3,7 @@
 use super::Dispatcher;
 use crate::bus::{Command, Inbound, Work};
 use crate::outbox::Item;
+use crate::text::counted;
 
 impl Dispatcher {
     /// Runs a command. One that changes the conversation does not run again after a crash, because the first run may have
@@ -10,13 +11,8 @@ impl Dispatcher {
     pub(super) fn answer_command(&self, work: &Work, command: &Command) {
         let message = work.first();
         if message.starts > 0 {
-            let name = match command {
-                Command::New => "/new",
-                Command::Undo => "/undo",
-                _ => "/model",
-            };
-            let text = format!("I was interrupted. Send {name} again if you still need it.");
-            return self.reply(message, &text);
+            let text = "I was interrupted. Send the command again if you still need it.";
+            return self.reply(message, text);
         }
         match command {
             Command::Stop => {
@@ -75,8 +71,5 @@ impl Dispatcher {
 }
 
 fn stopped_tasks(count: usize) -> String {
-    match count {
-        1 => "The background task was stopped.".to_owned(),
-        count => format!("{count} background tasks were stopped."),
-    }
+    format!("Stopped {}.", counted(count, "background task"))
 }

@@ -1,6 +1,6 @@
 //! The agent of a home, and its replies to commands.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use crate::agent::Agent;
@@ -26,17 +26,17 @@ pub(super) struct HomeAgent {
     /// The home whose configuration makes the agent; `None` for a program's agent.
     app: Option<Arc<App>>,
     flags: Flags,
-    /// Rebuilt after the tools of a server have changed.
-    built: Mutex<Option<Arc<Agent>>>,
+    /// Replaced after the tools of a server have changed.
+    built: Mutex<Arc<Agent>>,
 }
 
 impl HomeAgent {
-    pub(super) fn new(app: Arc<App>, flags: Flags) -> Self {
-        Self {
-            app: Some(app),
-            flags,
-            built: Mutex::default(),
-        }
+    /// Builds the agent, and returns it with notices for the user.
+    pub(super) fn new(app: Arc<App>, flags: Flags) -> Result<(Self, Vec<String>)> {
+        let (agent, notices) = app.build(&flags)?;
+        let mut own = Self::of(agent);
+        (own.app, own.flags) = (Some(app), flags);
+        Ok((own, notices))
     }
 
     /// Provides one agent for all conversations, with the commands `/new` and `/status`.
@@ -44,7 +44,7 @@ impl HomeAgent {
         Self {
             app: None,
             flags: Flags::default(),
-            built: Mutex::new(Some(Arc::new(agent))),
+            built: Mutex::new(Arc::new(agent)),
         }
     }
 
@@ -53,28 +53,15 @@ impl HomeAgent {
         app.ok_or_else(|| Error::failed("this command does not exist here"))
     }
 
-    /// Builds the agent, and returns it with notices for the user.
-    pub(super) fn build(&self) -> Result<(Arc<Agent>, Vec<String>)> {
-        let (agent, notices) = self.app()?.build(&self.flags)?;
-        let agent = Arc::new(agent);
-        *self.built() = Some(agent.clone());
-        Ok((agent, notices))
-    }
-
-    fn built(&self) -> MutexGuard<'_, Option<Arc<Agent>>> {
-        sync::lock(&self.built)
-    }
-
     /// Returns the agent for the next turn.
     pub(super) fn agent(&self) -> Result<Arc<Agent>> {
-        let app = self.app.as_ref();
-        if app.is_some_and(|app| app.servers.take_changed()) {
-            *self.built() = None;
+        let changed = self.app.as_ref().filter(|app| app.servers.take_changed());
+        if let Some(app) = changed {
+            // Without the lock, because this may wait for a server.
+            let agent = Arc::new(app.build(&self.flags)?.0);
+            *sync::lock(&self.built) = agent;
         }
-        if let Some(agent) = &*self.built() {
-            return Ok(agent.clone());
-        }
-        Ok(self.build()?.0)
+        Ok(sync::lock(&self.built).clone())
     }
 
     /// Returns the name of an unknown command, `/NAME`, in a message.
@@ -96,7 +83,7 @@ impl HomeAgent {
                 "This is a new conversation.".to_owned()
             }
             Command::Undo => match self.conversation(session)?.undo_with_files()? {
-                Some(lines) => sentence(&lines.join("\n")),
+                Some(lines) => lines.join("\n"),
                 None => "Nothing to undo.".to_owned(),
             },
             Command::Model(name) if name.is_empty() => return self.offer_models(session),
@@ -105,7 +92,7 @@ impl HomeAgent {
                 let agent = self.agent()?;
                 chat_status(&agent, session, agent.models_for(session)?.first())?
             }
-            Command::Usage => self.usage(session)?,
+            Command::Usage => self.usage()?,
             Command::Help => self.app().map(|_| telegram::help())?,
             Command::Stop => String::new(),
         };
@@ -150,7 +137,7 @@ impl HomeAgent {
         Ok(format!("This chat now uses `{first}`."))
     }
 
-    fn usage(&self, session: &str) -> Result<String> {
+    fn usage(&self) -> Result<String> {
         let app = self.app()?;
         let today = local_time(&app.env)(SystemTime::now());
         let total = usage::report(&app.home.usage(), clip(&today, 10))?.total;
@@ -159,10 +146,8 @@ impl HomeAgent {
             .map_or(String::new(), |cost| format!(", cost {cost}"));
         let (calls, usage) = (total.calls, total.usage);
         Ok(format!(
-            "Today: {calls} requests, {} input and {} output tokens{cost}.\nContext of this conversation: {}.",
-            usage.prompt_tokens,
-            usage.completion_tokens,
-            self.agent()?.window_use(session)?
+            "Today: {calls} requests, {} input and {} output tokens{cost}.",
+            usage.prompt_tokens, usage.completion_tokens,
         ))
     }
 }
@@ -171,11 +156,4 @@ impl HomeAgent {
 fn model_button(name: String) -> Option<Vec<Button>> {
     let data = format!("{MODEL_BUTTON}{name}");
     (data.len() <= MAX_DATA).then(|| vec![Button { text: name, data }])
-}
-
-/// Capitalizes the first letter.
-fn sentence(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|first| first.to_uppercase().to_string());
-    first.unwrap_or_default() + chars.as_str()
 }

@@ -52,18 +52,15 @@ impl Gateway {
         if cancel.reason().is_some() {
             return false;
         }
-        let was_planned = std::mem::replace(&mut config.restarts, proven.is_ok());
+        config.restarts = proven.is_ok();
         match proven {
             Ok(setup) => {
-                if !was_planned {
-                    self.log
-                        .write(Level::Info, "config.json has changed: restarting");
-                }
+                let text = "config.json has changed: restarting";
+                self.log.write(Level::Info, text);
                 // The restarted program logs them.
                 let known = &self.setup.notices;
-                let new = setup.notices.iter();
-                new.filter(|notice| !known.contains(notice))
-                    .for_each(|notice| self.tell(notice));
+                let new = setup.notices.iter().filter(|new| !known.contains(new));
+                new.for_each(|notice| self.tell(notice));
             }
             Err(e) => {
                 let kept = "config.json is invalid; keeping the previous settings";

@@ -12,10 +12,10 @@ use super::handler::HomeAgent;
 use super::reports::Reports;
 use crate::agent::{Agent, Tasks};
 use crate::app::status;
-use crate::bus::{Channel, Inbound, Source};
+use crate::bus::{Channel, Inbound, Source, TelegramMessage};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind as ErrorKind, Result, contained};
-use crate::log::{Logger, log_error};
+use crate::log::{Level, Logger, log_error};
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::storage::Lock;
@@ -98,7 +98,7 @@ fn serve_until_end(
         log: log.clone(),
         turn_log: log,
     });
-    dispatcher.take_left()?;
+    dispatcher.take_left(&|_| false)?;
     if dispatcher.channels.is_empty() {
         inbox.close();
     }
@@ -107,9 +107,16 @@ fn serve_until_end(
 
 impl Dispatcher {
     /// Lets messages of an earlier program wait, and passes on its reports. Those of other channels remain for a program that
-    /// serves them.
-    pub(super) fn take_left(&self) -> Result<()> {
-        let mut left = self.inbox.all()?;
+    /// serves them, and those of removed users are dropped.
+    pub(super) fn take_left(&self, is_removed: &dyn Fn(&TelegramMessage) -> bool) -> Result<()> {
+        let is_removed = |message: &Inbound| message.written().is_some_and(is_removed);
+        let (removed, mut left): (Vec<_>, Vec<_>) =
+            self.inbox.all()?.into_iter().partition(is_removed);
+        for message in removed {
+            let text = "dropped a message from a user who is no longer in allow_from";
+            (self.log)(Level::Info, text);
+            self.inbox.finish(&[message.id])?;
+        }
         left.retain(|message| {
             let mut channels = self.channels.iter();
             let is_own = channels.any(|channel| channel.name() == message.origin.channel);

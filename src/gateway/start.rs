@@ -14,7 +14,7 @@ use super::reports::Reports;
 use super::run::JobRunner;
 use super::serving::lock;
 use super::shutdown::Shutdown;
-use crate::agent::Tasks;
+use crate::agent::{Models, Tasks};
 use crate::app::bot::{self, Bot};
 use crate::app::{App, Flags, local_time, make_workspace, media};
 use crate::bus::{Channel, TelegramMessage};
@@ -97,9 +97,8 @@ impl GatewaySetup {
         let tokens = tokens.chain(http.iter().map(|http| &http.token));
         let redactor = app.redactor()?;
         tokens.for_each(|token| redactor.learn(token.clone()));
-        let agent = Arc::new(HomeAgent::new(app.clone(), flags));
-        let (built, mut notices) = agent.build()?;
-        notices.extend(built.models.choose("", None)?.warnings);
+        let (agent, mut notices) = HomeAgent::new(app.clone(), flags)?;
+        notices.extend(app.choose("", None)?.warnings);
         notices.extend(told);
         let users = bot.iter().flat_map(|bot| &bot.settings.allow_from);
         let ignored = users.filter(|user| config::user_id(user).is_none());
@@ -112,7 +111,7 @@ impl GatewaySetup {
             app,
             bot,
             http,
-            agent,
+            agent: Arc::new(agent),
             heartbeat,
             notices,
         })
@@ -255,8 +254,12 @@ impl Gateway {
             let text = "Telegram is disabled; running scheduled jobs and the heartbeat";
             self.log.write(Level::Info, text);
         }
-        self.end_removed()?;
-        dispatcher.take_left()
+        let allowed = setup.bot.as_ref().map(|bot| bot.settings.ids());
+        let is_removed = |by: &TelegramMessage| {
+            let allowed = allowed.as_ref();
+            allowed.is_some_and(|ids| !ids.contains(&by.user))
+        };
+        dispatcher.take_left(&is_removed)
     }
 
     /// Sends a warning to the chat of the bot's owner, if there is one.
@@ -297,23 +300,6 @@ impl Gateway {
     pub(super) fn wake_watch(&self) {
         // A full channel already contains a wake-up.
         let _full = self.watch.try_send(());
-    }
-
-    /// Ends messages of users who have since been removed from `allow_from`.
-    fn end_removed(&self) -> Result<()> {
-        let Some(bot) = &self.setup.bot else {
-            return Ok(());
-        };
-        let (inbox, allowed) = (&self.dispatcher.inbox, bot.settings.ids());
-        let is_removed = |by: &TelegramMessage| !allowed.contains(&by.user);
-        let mut removed = inbox.all()?;
-        removed.retain(|message| message.written().is_some_and(is_removed));
-        for _ in &removed {
-            let text = "dropped a message from a user who is no longer in allow_from";
-            self.log.sink("telegram")(Level::Info, text);
-        }
-        let ids: Vec<String> = removed.into_iter().map(|message| message.id).collect();
-        inbox.finish(&ids)
     }
 }
 

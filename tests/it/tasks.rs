@@ -243,12 +243,12 @@ fn stop_new_and_undo_end_tasks() {
     let (api, home) = home(&model);
     let gateway = start(&home);
     for (n, (command, answer)) in [
-        ("/stop", "2 background tasks were stopped."),
+        ("/stop", "Stopped 2 background tasks."),
         (
             "/new",
-            "This is a new conversation.\n2 background tasks were stopped.",
+            "This is a new conversation.\nStopped 2 background tasks.",
         ),
-        ("/undo", "Undone: go\n2 background tasks were stopped."),
+        ("/undo", "undone: go\nStopped 2 background tasks."),
     ]
     .iter()
     .enumerate()
@@ -287,7 +287,7 @@ fn too_many_are_refused() {
     api.text(OWNER, "/stop");
     assert_eq!(
         api.wait_for_texts(OWNER, 3)[2],
-        "20 background tasks were stopped."
+        "Stopped 20 background tasks."
     );
     ends(gateway);
 }
