@@ -191,7 +191,8 @@ fn dispatcher(setup: &GatewaySetup, log: Log, cancel: &Cancel) -> Result<Arc<Dis
         channels.push(Arc::new(Telegram::start(&own, bot.channel_settings())?));
         chats = Some(own);
     }
-    let jobs = Jobs::new(home.clone(), &loaded.env).with_messages(inbox.clone());
+    let mut jobs = Jobs::new(home.clone(), &loaded.env);
+    jobs.messages = inbox.clone();
     Ok(Arc::new_cyclic(|own| Dispatcher {
         agents: setup.agent.clone(),
         inbox: inbox.clone(),
@@ -236,7 +237,7 @@ impl Gateway {
         };
         let (inbox, allowed) = (&self.dispatcher.inbox, bot.settings.ids());
         let is_removed = |by: &TelegramMessage| !allowed.contains(&by.user);
-        let mut removed = inbox.all()?;
+        let mut removed = inbox.open(|_| true)?;
         removed.retain(|message| message.written().is_some_and(is_removed));
         for _ in &removed {
             let text = "dropped a message from a user who is no longer in allow_from";
