@@ -6,7 +6,7 @@
 //! no gateway is running. Delivery is at least once: sent messages are recorded without a sync, so the last messages may be
 //! sent again after a power cut. Files to send are copies in `state/outbox/`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -127,20 +127,20 @@ struct Deliveries {
     /// Time of the first look at the outbox.
     begun: Option<Instant>,
     is_stopped: bool,
-    /// Tried messages by id.
-    tried: BTreeMap<String, TriedMessage>,
+    /// Messages that were tried, by id. This process survived them, so they are not the cause of its crashes.
+    tried: BTreeMap<String, Tries>,
     /// Destination of the last piece.
     last: String,
 }
 
-/// A message that was tried. A message that this process survived once is not the cause of its crashes.
+/// Tries of a message.
 #[derive(Default)]
-struct TriedMessage {
-    is_sending: bool,
+struct Tries {
     /// Number of sent pieces, also if the disk is full.
     pieces: usize,
     failures: u32,
-    not_before: Option<Instant>,
+    /// Time of the next try; `None` during a try.
+    due: Option<Instant>,
 }
 
 impl Outbox {
@@ -187,7 +187,7 @@ impl Outbox {
             entries.push(deferred);
         }
         entries.push(Entry::new(&id, KIND, item));
-        let added = self.queue.add_for(&entries, &ended);
+        let added = self.queue.add(&entries, &ended);
         added.doing("keeping a message to be sent")?;
         if note.is_some() {
             notify::signal(&self.home);
@@ -196,17 +196,18 @@ impl Outbox {
         Ok(id)
     }
 
-    /// Returns the messages to send, oldest first.
-    pub(crate) fn pending(&self) -> Result<Vec<Pending>> {
-        let entries = self.queue.entries(KIND).doing("reading the outbox")?;
+    /// Returns the wanted messages to send, oldest first.
+    pub(crate) fn pending(&self, is_wanted: impl FnMut(&Entry) -> bool) -> Result<Vec<Pending>> {
+        let entries = self.queue.select(KIND, is_wanted);
         let pending = |entry: Entry| Pending {
             item: entry.read(),
             id: entry.id,
-            pieces: entry.part as usize,
+            pieces: entry.part,
             starts: entry.starts,
             failures: 0,
         };
-        Ok(entries.into_iter().map(pending).collect())
+        let entries = entries.doing("reading the outbox")?.into_iter();
+        Ok(entries.map(pending).collect())
     }
 
     /// Acquires the lock for delivering, which prevents a second sender from sending messages twice.
@@ -224,8 +225,8 @@ impl Outbox {
             let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
             // The author of a file holds its lock until it is posted.
             if let Ok(_lock) = Lock::acquire(&path, Duration::ZERO) {
-                let pending = self.pending()?;
-                if pending.iter().all(|pending| name != *pending.item.file) {
+                let has_it = |entry: &Entry| entry.item["file"] == *name.to_string_lossy();
+                if self.pending(has_it)?.is_empty() {
                     storage::remove(&path)?;
                 }
             }
@@ -253,40 +254,35 @@ impl Outbox {
         }
         let (now, mut wait) = (Instant::now(), most().unwrap_or_default());
         let begun = *deliveries.begun.get_or_insert(now);
-        let mut oldest = BTreeMap::new();
-        for pending in self.pending()? {
-            if pending.item.to.split(':').next() == Some(channel) {
-                // The chats after the last one come first.
-                let key = (pending.item.to <= deliveries.last, pending.item.to.clone());
-                oldest.entry(key).or_insert(pending);
-            }
-        }
-        for mut pending in oldest.into_values() {
-            let mut due = now;
+        let mut chats = BTreeSet::new();
+        let mut oldest = self.pending(|entry| {
+            let to = entry.item["to"].as_str().unwrap_or_default();
+            to.split(':').next() == Some(channel) && chats.insert(to.to_owned())
+        })?;
+        // The chats after the last one come first.
+        oldest.sort_by_cached_key(|of| (of.item.to <= deliveries.last, of.item.to.clone()));
+        for mut pending in oldest {
+            let is_last = pending.starts + 1 == MAX_STARTS;
+            let mut due = Some(if is_last { begun + CALM } else { begun });
             let known = deliveries.tried.get(&pending.id);
-            if let Some(known) = known {
-                due = known.not_before.unwrap_or(now);
+            if let Some(tries) = known {
+                due = tries.due;
                 pending.starts = 0;
-                pending.failures = known.failures;
-                pending.pieces = pending.pieces.max(known.pieces);
+                pending.failures = tries.failures;
+                pending.pieces = pending.pieces.max(tries.pieces);
             }
-            if pending.starts + 1 == MAX_STARTS {
-                due = due.max(begun + CALM);
-            }
+            // A chat waits for the end of its try.
+            let Some(due) = due else { continue };
             if due > now {
                 wait = wait.min(due - now);
-            }
-            let is_sending = known.is_some_and(|known| known.is_sending);
-            if due > now || is_sending {
                 continue;
             }
-            let counts = known.is_none() && pending.starts < MAX_STARTS;
-            let tried = deliveries.tried.entry(pending.id.clone()).or_default();
-            tried.is_sending = true;
-            if counts {
+            if known.is_none() && pending.starts < MAX_STARTS {
                 let ids = [pending.id.clone()];
-                drop(self.inbox.start(&ids, Durability::Later));
+                drop(self.queue.start(&ids, Durability::Later));
             }
+            let tries = Tries::default();
+            deliveries.tried.insert(pending.id.clone(), tries);
             deliveries.last.clone_from(&pending.item.to);
             return Ok(Some(pending));
         }
@@ -295,35 +291,35 @@ impl Outbox {
     }
 
     /// Records the result of a try. After an error the message is still being sent.
-    pub(crate) fn tried(&self, id: &str, result: &Tried) -> Result<()> {
-        let ids = [id.to_owned()];
+    pub(crate) fn tried(&self, pending: &Pending, result: &Tried) -> Result<()> {
+        let (id, ids) = (&pending.id, [pending.id.clone()]);
+        let mut tries = Tries {
+            pieces: pending.pieces,
+            failures: 0,
+            due: Some(Instant::now()),
+        };
         match result {
             Tried::Sent => self.queue.done(&ids)?,
             Tried::Refused(why) => self.queue.give_up(id, &to_single_line(why, MAX_REASON))?,
-            Tried::Replaced(item) => self.queue.add(&[Entry::new(id, KIND, item)])?,
-            Tried::Pieces(n) => drop(self.queue.part(id, u32::try_from(*n).unwrap_or(u32::MAX))),
-            Tried::PutOff { .. } => {}
-        }
-        let mut deliveries = self.deliveries();
-        let mut tried = deliveries.tried.remove(id).unwrap_or_default();
-        let ends = matches!(result, Tried::Sent | Tried::Refused(_));
-        if !ends {
-            tried = TriedMessage {
-                pieces: tried.pieces,
-                ..TriedMessage::default()
-            };
-            match result {
-                Tried::Pieces(n) => tried.pieces = *n,
-                Tried::PutOff { time, failures } => {
-                    tried.not_before = Some(Instant::now() + *time);
-                    tried.failures = *failures;
-                }
-                _ => {}
+            Tried::Replaced(item) => self.queue.add(&[Entry::new(id, KIND, item)], &[])?,
+            Tried::Pieces(n) => {
+                drop(self.queue.part(id, *n));
+                tries.pieces = *n;
             }
-            deliveries.tried.insert(ids[0].clone(), tried);
+            Tried::PutOff { time, failures } => {
+                tries.due = Some(Instant::now() + *time);
+                tries.failures = *failures;
+            }
+        }
+        let ends = matches!(result, Tried::Sent | Tried::Refused(_));
+        let mut deliveries = self.deliveries();
+        if ends {
+            deliveries.tried.remove(id);
+        } else {
+            deliveries.tried.insert(id.clone(), tries);
         }
         drop(deliveries);
-        drop(self.inbox.release(&ids));
+        drop(self.queue.halt(&ids));
         self.wake();
         if ends {
             // A failed removal is repeated with the next message.
@@ -348,7 +344,7 @@ impl Outbox {
 
     /// Waits up to `most` until nothing is being sent. The upload of a file may take an hour.
     pub(crate) fn wait(&self, most: Duration) {
-        let is_busy = |of: &mut Deliveries| of.tried.values().any(|of| of.is_sending);
+        let is_busy = |of: &mut Deliveries| of.tried.values().any(|of| of.due.is_none());
         let changed = &self.deliveries.1;
         drop(changed.wait_timeout_while(self.deliveries(), most, is_busy));
     }

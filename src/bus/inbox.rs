@@ -26,9 +26,6 @@ struct Shared {
     queue: Arc<Queue>,
     waiting: Mutex<WaitingMessages>,
     changed: Condvar,
-    /// Items whose start is counted on disk; `None` when the program stops, and no start counts any more. Locked during the
-    /// writes, so that a stop undoes each.
-    started: Mutex<Option<Vec<String>>>,
     /// Locked while a question changes on disk.
     questions: Mutex<()>,
 }
@@ -40,7 +37,6 @@ impl Inbox {
             queue,
             waiting: Mutex::default(),
             changed: Condvar::new(),
-            started: Mutex::new(Some(Vec::new())),
             questions: Mutex::new(()),
         }))
     }
@@ -153,32 +149,13 @@ impl Inbox {
         changed.unwrap_or_default()
     }
 
-    /// Counts a start of items on disk. Returns false if the program is stopping; the items then remain open.
+    /// Counts a start of messages on disk. Returns false if the program is stopping; they then remain open.
     ///
     /// # Errors
     /// Returns an error if the start is not counted, which does not prevent the answer.
-    pub(crate) fn start(&self, ids: &[String], durability: Durability) -> Result<bool> {
-        let mut started = sync::lock(&self.0.started);
-        let Some(counted) = &mut *started else {
-            return Ok(false);
-        };
-        if !ids.is_empty() {
-            let written = self.0.queue.start(ids, durability);
-            written.doing("recording that a turn begins")?;
-            counted.extend_from_slice(ids);
-        }
-        Ok(true)
-    }
-
-    /// Undoes the counted starts of those items that are not done.
-    pub(crate) fn release(&self, ids: &[String]) -> Result<()> {
-        let mut started = sync::lock(&self.0.started);
-        let counted = started.as_deref().unwrap_or_default().iter();
-        let ids: Vec<String> = counted.filter(|id| ids.contains(id)).cloned().collect();
-        if let Some(counted) = &mut *started {
-            counted.retain(|id| !ids.contains(id));
-        }
-        self.0.queue.halt(&ids)
+    pub(crate) fn start(&self, ids: &[String]) -> Result<bool> {
+        let started = self.0.queue.start(ids, Durability::Now);
+        started.doing("recording that a turn begins")
     }
 
     /// Returns the messages that join a running turn before its next request, with their start counted on disk. One that arrives
@@ -195,7 +172,7 @@ impl Inbox {
         let more = waiting.take_more(session, asking);
         drop(waiting);
         let ids: Vec<String> = more.iter().map(|message| message.id.clone()).collect();
-        let started = self.start(&ids, Durability::Now);
+        let started = self.start(&ids);
         (more, started.map(drop))
     }
 
@@ -229,10 +206,10 @@ impl Inbox {
         let (ids, (answered, _hook)) = (self.ids(session), cancel.follower());
         self.change_running(session, |running| running.asks = Some(answered.clone()));
         // A mark that the disk does not take only counts a start too much.
-        drop(self.release(&ids));
+        drop(self.0.queue.halt(&ids));
         let answer = self.without_turn(session, || wait(&answered));
         self.change_running(session, |running| running.asks = None);
-        drop(self.start(&ids, Durability::Now));
+        drop(self.start(&ids));
         answer
     }
 
@@ -249,8 +226,7 @@ impl Inbox {
     /// Undoes all counted starts, because the program stops in good order; no turn begins any more.
     pub(crate) fn halt(&self) -> Result<()> {
         self.change(|waiting| waiting.is_halted = true);
-        let counted = sync::lock(&self.0.started).take();
-        self.0.queue.halt(&counted.unwrap_or_default())
+        self.0.queue.stop()
     }
 
     /// Refuses further messages.
@@ -292,16 +268,15 @@ impl Inbox {
         self.change(|waiting| waiting.others -= 1);
     }
 
-    /// Returns all messages on disk, the oldest first.
-    pub(crate) fn all(&self) -> Result<Vec<Inbound>> {
-        let entries = self.0.queue.entries(KIND)?;
+    /// Returns the wanted messages on disk, the oldest first.
+    pub(crate) fn open(&self, is_wanted: impl Fn(&Entry) -> bool) -> Result<Vec<Inbound>> {
+        let entries = self.0.queue.select(KIND, is_wanted)?;
         Ok(entries.into_iter().map(read).collect())
     }
 
     /// Whether a message waits or was answered, as far as ids are remembered.
     pub(crate) fn is_known(&self, id: &str) -> Result<bool> {
-        let queue = &self.0.queue;
-        Ok(queue.is_done(id)? || !queue.find(&[id.to_owned()])?.is_empty())
+        self.0.queue.is_known(id)
     }
 
     /// Stores messages, or replaces messages with the same ids. On disk when this returns. Nobody answers them before the next
@@ -309,7 +284,7 @@ impl Inbox {
     pub(crate) fn keep(&self, messages: &[Inbound]) -> Result<()> {
         let entry = |message: &Inbound| Entry::new(&message.id, KIND, message);
         let entries: Vec<Entry> = messages.iter().map(entry).collect();
-        self.0.queue.add(&entries).doing("keeping a message")
+        self.0.queue.add(&entries, &[]).doing("keeping a message")
     }
 
     /// Ends messages, which are answered or need no answer, and remembers their ids.
@@ -318,15 +293,16 @@ impl Inbox {
         ended.doing("recording that a message was answered")
     }
 
-    /// Changes the question of a message by `change`, which returns whether to write it to disk. An answer wakes its turn.
-    /// Returns false if there is no such message, or nothing is changed.
+    /// Changes the question of a message, found by the id of either, by `change`, which returns whether to write it to disk. An
+    /// answer wakes its turn. Returns false if there is no such message, or nothing is changed.
     pub(crate) fn change_question(
         &self,
-        is_meant: impl Fn(&Inbound) -> bool,
+        id: &str,
         change: impl FnOnce(&mut Option<Question>) -> bool,
     ) -> Result<bool> {
         let _changing = sync::lock(&self.0.questions);
-        let Some(mut message) = self.all()?.into_iter().find(is_meant) else {
+        let has = |entry: &Entry| entry.id == id || entry.item["question"]["id"] == id;
+        let Some(mut message) = self.open(has)?.pop() else {
             return Ok(false);
         };
         if !change(&mut message.question) {
@@ -362,7 +338,7 @@ impl Drop for Work {
     fn drop(&mut self) {
         let ids = self.inbox.change(|waiting| waiting.leave(&self.key));
         // A mark that the disk does not take only counts a start too much.
-        drop(self.inbox.release(&ids));
+        drop(self.inbox.0.queue.halt(&ids));
     }
 }
 
@@ -416,7 +392,7 @@ mod tests {
     /// Counts the start of the running work.
     fn start(inbox: &Inbox) -> bool {
         let ids = inbox.ids("telegram_1");
-        inbox.start(&ids, Durability::Now).unwrap()
+        inbox.start(&ids).unwrap()
     }
 
     fn texts(messages: &[Inbound]) -> Vec<&str> {
@@ -441,13 +417,13 @@ mod tests {
         // The work of a crashed program is never dropped.
         std::mem::forget(work);
         let inbox = inbox_in(&dir);
-        let all = inbox.all().unwrap();
+        let all = inbox.open(|_| true).unwrap();
         let found: Vec<_> = all.iter().map(|m| (m.text.as_str(), m.starts)).collect();
         assert_eq!(found, [("hello", 1), ("there", 0)]);
         let ids: Vec<String> = all.iter().map(|message| message.id.clone()).collect();
         inbox.finish(&ids).unwrap();
         let inbox = inbox_in(&dir);
-        assert!(inbox.all().unwrap().is_empty());
+        assert!(inbox.open(|_| true).unwrap().is_empty());
         assert!(inbox.is_known("telegram:7:11").unwrap());
     }
 
@@ -466,7 +442,7 @@ mod tests {
         let dir = TestDir::new();
         let inbox = inbox_in(&dir);
         assert!(inbox.add(written("", 1, "a")).unwrap() && inbox.add(written("", 1, "a")).unwrap());
-        let all = inbox.all().unwrap();
+        let all = inbox.open(|_| true).unwrap();
         assert_ne!(all[0].id, all[1].id);
     }
 
@@ -498,11 +474,11 @@ mod tests {
         inbox.add(written("1", 1, "one")).unwrap();
         let work = taken(&inbox);
         assert!(start(&inbox));
-        assert_eq!(inbox.all().unwrap()[0].starts, 1);
+        assert_eq!(inbox.open(|_| true).unwrap()[0].starts, 1);
         inbox.halt().unwrap();
         assert!(!start(&inbox));
         drop(work);
-        assert_eq!(inbox.all().unwrap()[0].starts, 0);
+        assert_eq!(inbox.open(|_| true).unwrap()[0].starts, 0);
     }
 
     #[test]
@@ -564,6 +540,6 @@ mod tests {
         // What the turn answers at its end.
         inbox.finish(&inbox.ids("telegram_1")).unwrap();
         drop(work);
-        assert_eq!(texts(&inbox.all().unwrap()), ["two"]);
+        assert_eq!(texts(&inbox.open(|_| true).unwrap()), ["two"]);
     }
 }

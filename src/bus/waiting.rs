@@ -129,12 +129,13 @@ impl WaitingMessages {
             let first = &of.waiting[0].1;
             // Unfinished turns run one at a time after a restart, so that the message that crashes the program is identified.
             let may_run = has_turn && !(has_suspect && first.starts > 0);
-            (may_run || first.command.is_some()).then(|| (begin, key.clone(), count))
+            (may_run || first.command.is_some()).then_some((begin, key, count))
         });
         let (begin, key, count) = works.min().ok_or(None)?;
         if begin > now {
             return Err(Some(begin));
         }
+        let key = key.clone();
         let conversation = self.by_key.get_mut(&key).ok_or(None)?;
         let messages = conversation.drain(count);
         conversation.join(&messages);

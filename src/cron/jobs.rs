@@ -15,7 +15,7 @@ use crate::bus::{Inbound, Inbox, JobRun, Source};
 use crate::error::{Context, Error, Kind, Result};
 use crate::notify;
 use crate::paths::Home;
-use crate::storage::{Lock, Queue};
+use crate::storage::{Entry, Lock, Queue};
 use crate::text::to_single_line;
 use crate::timezone::Zone;
 
@@ -68,11 +68,6 @@ impl Jobs {
         }
     }
 
-    /// Replaces the messages by a program's own instance of the inbox.
-    pub(crate) fn with_messages(self, messages: Inbox) -> Self {
-        Self { messages, ..self }
-    }
-
     pub(crate) fn home(&self) -> &Home {
         &self.home
     }
@@ -122,7 +117,9 @@ impl Jobs {
             Source::Job(run) => Some(run),
             _ => None,
         };
-        Ok(self.messages.all()?.into_iter().filter_map(run).collect())
+        let is_run = |entry: &Entry| entry.item["source"]["job"].is_object();
+        let runs = self.messages.open(is_run)?.into_iter();
+        Ok(runs.filter_map(run).collect())
     }
 
     /// Returns all recorded runs, the oldest first, followed by the running ones.

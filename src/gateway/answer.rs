@@ -13,7 +13,6 @@ use crate::error::{Error, Kind, Result};
 use crate::log::log_error;
 use crate::message::Media;
 use crate::outbox::{Item, Note};
-use crate::storage::Durability;
 use crate::storage::queue::MAX_STARTS;
 use crate::text::clip;
 use crate::usage::Budget;
@@ -73,7 +72,7 @@ impl Dispatcher {
     /// is stopping.
     pub(super) fn start(&self, first: &Inbound) -> bool {
         let ids = self.inbox.ids(&first.session);
-        let started = self.inbox.start(&ids, Durability::Now);
+        let started = self.inbox.start(&ids);
         started.unwrap_or_else(|e| {
             self.show(&first.origin, &Event::Notice(e.message));
             true

@@ -36,7 +36,7 @@ pub(super) fn deliver(channel: &dyn Channel, outbox: &Outbox, is_over: &AtomicBo
                 failures: pending.failures + 1,
             },
         };
-        repeat(is_over, || outbox.tried(&pending.id, &tried))?;
+        repeat(is_over, || outbox.tried(&pending, &tried))?;
     }
 }
 

@@ -210,7 +210,8 @@ fn dispatcher(setup: &GatewaySetup, log: Log, cancel: &Cancel) -> Result<Arc<Dis
         channels.push(Arc::new(Telegram::start(&own, settings)?));
         chats = Some(own);
     }
-    let jobs = Jobs::new(home.clone(), &loaded.env).with_messages(inbox.clone());
+    let mut jobs = Jobs::new(home.clone(), &loaded.env);
+    jobs.messages = inbox.clone();
     Ok(Arc::new_cyclic(|own| Dispatcher {
         agents: setup.agent.clone(),
         inbox: inbox.clone(),

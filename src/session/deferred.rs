@@ -67,11 +67,9 @@ pub(crate) fn displaced_by(new: &Entry, queue: &Queue) -> Result<Vec<String>> {
 
 /// Returns the waiting messages of a conversation, the oldest first, with their ids.
 fn all(queue: &Queue, session: &str) -> Result<Vec<(String, Deferred)>> {
-    let entries = queue.entries(KIND)?.into_iter();
-    let all = entries.map(|entry| (entry.id.clone(), entry.read::<Deferred>()));
-    Ok(all
-        .filter(|(_, deferred)| deferred.session == session)
-        .collect())
+    let entries = queue.select(KIND, |entry| entry.item["session"] == session)?;
+    let all = entries.into_iter();
+    Ok(all.map(|entry| (entry.id.clone(), entry.read())).collect())
 }
 
 /// Deferred messages of a conversation.
@@ -144,11 +142,11 @@ mod tests {
         let queue = Queue::of_home(home);
         let new = deferred(id, "telegram_1", "The job sent this", text);
         let ended = displaced_by(&new, &queue).unwrap();
-        queue.add_for(&[new], &ended).unwrap();
+        queue.add(&[new], &ended).unwrap();
     }
 
     fn count_waiting(home: &Home) -> usize {
-        Queue::of_home(home).entries(KIND).unwrap().len()
+        Queue::of_home(home).select(KIND, |_| true).unwrap().len()
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! Several processes may open the same file. Every change is made under a lock, and a process that finds the file changed reads
 //! it again. An item that was started [`MAX_STARTS`] times without ending probably crashes the program, so it is skipped.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
@@ -55,22 +56,21 @@ pub(crate) struct Entry {
     pub kind: String,
     pub item: Value,
     /// How often work on it began and did not end.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub starts: u32,
     /// Whether work on it has ever begun.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "is_default")]
     pub begun: bool,
     /// The finished part of it.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub part: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pub part: usize,
     /// Approximate size of its line, in bytes.
     #[serde(skip)]
     size: u64,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_zero(count: &u32) -> bool {
-    *count == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Entry {
@@ -88,11 +88,17 @@ impl Entry {
     }
 }
 
-/// State of a queue after all its lines.
+/// State of a queue after all its lines. A step takes about as long beside ten open items as beside thousands.
 #[derive(Default)]
 struct Content {
-    /// Open items, the oldest first.
-    entries: Vec<Entry>,
+    /// Open items by their kind and their age, the oldest first.
+    entries: BTreeMap<(String, usize), Entry>,
+    /// Keys of the open items, by id.
+    keys: BTreeMap<String, (String, usize)>,
+    /// Number of items so far, ended ones included.
+    added: usize,
+    /// Total size of the open items, in bytes.
+    open: u64,
     /// Ids of the latest done items, the oldest first, with the reasons of those that were given up.
     known: Vec<(String, Option<String>)>,
 }
@@ -106,6 +112,10 @@ struct State {
     content: Content,
     /// `None` before the first change, and after a failed one, because that handle is no longer trusted.
     journal: Option<Journal>,
+    /// Items whose start by this process is counted.
+    started: BTreeSet<String>,
+    /// No start counts any more, because the program stops.
+    is_stopped: bool,
 }
 
 /// A queue on disk. The file is read or created at its first use.
@@ -136,67 +146,77 @@ impl Queue {
         Self::new(path, home.lock("queue"), REMEMBERED)
     }
 
-    /// Returns the open items of a kind, the oldest first.
-    pub(crate) fn entries(&self, kind: &str) -> Result<Vec<Entry>> {
-        self.select(|entry| entry.kind == kind)
+    /// Returns the wanted ones of the open items of a kind, the oldest first.
+    pub(crate) fn select(
+        &self,
+        kind: &str,
+        mut is_wanted: impl FnMut(&Entry) -> bool,
+    ) -> Result<Vec<Entry>> {
+        let state = self.current()?;
+        let entries = state.content.entries.range((kind.to_owned(), 0)..);
+        let of_kind = entries
+            .map(|(_, entry)| entry)
+            .take_while(|entry| entry.kind == kind);
+        Ok(of_kind.filter(|entry| is_wanted(entry)).cloned().collect())
     }
 
-    /// Returns the open items among `ids`.
-    pub(crate) fn find(&self, ids: &[String]) -> Result<Vec<Entry>> {
-        self.select(|entry| ids.contains(&entry.id))
-    }
-
-    fn select(&self, is_wanted: impl Fn(&&Entry) -> bool) -> Result<Vec<Entry>> {
-        let entries = &self.current()?.content.entries;
-        Ok(entries.iter().filter(is_wanted).cloned().collect())
-    }
-
-    /// Whether an item is done, as far as ids are remembered.
-    pub(crate) fn is_done(&self, id: &str) -> Result<bool> {
-        Ok(self.current()?.content.is_known(id))
+    /// Whether an item is open, or done as far as ids are remembered.
+    pub(crate) fn is_known(&self, id: &str) -> Result<bool> {
+        let content = &self.current()?.content;
+        Ok(content.keys.contains_key(id) || content.done(id).is_some())
     }
 
     /// Returns why an item was given up.
     pub(crate) fn given_up(&self, id: &str) -> Result<Option<String>> {
         let state = self.current()?;
-        let known = state.content.known.iter().find(|(known, _)| known == id);
-        Ok(known.and_then(|(_, why)| why.clone()))
+        let done = state.content.done(id);
+        Ok(done.and_then(|(_, why)| why.clone()))
     }
 
-    /// Adds items, or replaces items with the same ids. On disk when this returns.
-    pub(crate) fn add(&self, entries: &[Entry]) -> Result<()> {
-        self.add_for(entries, &[])
-    }
-
-    /// Adds items and ends others atomically. On disk when this returns.
-    pub(crate) fn add_for(&self, entries: &[Entry], done: &[String]) -> Result<()> {
+    /// Adds items, or replaces items with the same ids, and ends others atomically. On disk when this returns.
+    pub(crate) fn add(&self, entries: &[Entry], done: &[String]) -> Result<()> {
         let mut lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
         // A crash may cut the write after any line, so the last line ends the items.
-        if !done.is_empty() {
-            if let Some(last) = lines.last_mut() {
-                last["done"] = json!(done);
-            }
+        if let Some(last) = lines.last_mut().filter(|_| !done.is_empty()) {
+            last["done"] = json!(done);
         }
         self.append(&lines, Durability::Now)
     }
 
-    /// Counts a start of these items.
-    pub(crate) fn start(&self, ids: &[String], durability: Durability) -> Result<()> {
-        self.append(&[json!({"start": ids})], durability)
+    /// Counts a start of these items. Returns false after [`Queue::stop`].
+    pub(crate) fn start(&self, ids: &[String], durability: Durability) -> Result<bool> {
+        let mut state = sync::lock(&self.state);
+        if !state.is_stopped && !ids.is_empty() {
+            self.write(&mut state, &[json!({"start": ids})], durability)?;
+            state.started.extend(ids.iter().cloned());
+        }
+        Ok(!state.is_stopped)
     }
 
-    /// Undoes the last start of those items that are not done.
+    /// Undoes what this process has started of these items, unless they are done.
     pub(crate) fn halt(&self, ids: &[String]) -> Result<()> {
-        let open = self.find(ids)?;
-        if open.is_empty() {
+        let mut state = sync::lock(&self.state);
+        let mut halted: Vec<&String> = ids.iter().collect();
+        halted.retain(|id| state.started.remove(*id));
+        self.refresh(&mut state)?;
+        halted.retain(|id| state.content.keys.contains_key(*id));
+        if halted.is_empty() {
             return Ok(());
         }
-        let open: Vec<&String> = open.iter().map(|entry| &entry.id).collect();
-        self.append(&[json!({"halt": open})], Durability::Later)
+        self.write(&mut state, &[json!({"halt": halted})], Durability::Later)
+    }
+
+    /// Undoes all starts of this process, and counts no more of them.
+    pub(crate) fn stop(&self) -> Result<()> {
+        let mut state = sync::lock(&self.state);
+        state.is_stopped = true;
+        let ids: Vec<String> = state.started.iter().cloned().collect();
+        drop(state);
+        self.halt(&ids)
     }
 
     /// Records the finished part of an item.
-    pub(crate) fn part(&self, id: &str, n: u32) -> Result<()> {
+    pub(crate) fn part(&self, id: &str, n: usize) -> Result<()> {
         self.append(&[json!({"part": id, "n": n})], Durability::Later)
     }
 
@@ -213,9 +233,14 @@ impl Queue {
         self.append(&[json!({"done": [id], "why": why})], Durability::Later)
     }
 
-    /// Returns the state of the file, read again if it has changed. Writes nothing.
     fn current(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = sync::lock(&self.state);
+        self.refresh(&mut state)?;
+        Ok(state)
+    }
+
+    /// Reads the file again if it has changed. Writes nothing.
+    fn refresh(&self, state: &mut State) -> Result<()> {
         // Taken before the file is read, so that the next call detects a concurrent append.
         let stamp = stamp(&self.path);
         if stamp.is_none() || stamp != state.stamp {
@@ -224,21 +249,24 @@ impl Queue {
             state.stamp = stamp;
             state.journal = None;
         }
-        Ok(state)
+        Ok(())
     }
 
     fn append(&self, lines: &[Value], durability: Durability) -> Result<()> {
+        self.write(&mut sync::lock(&self.state), lines, durability)
+    }
+
+    fn write(&self, state: &mut State, lines: &[Value], durability: Durability) -> Result<()> {
         if lines.is_empty() {
             return Ok(());
         }
-        let mut state = sync::lock(&self.state);
         let _lock = Lock::acquire(&self.lock, LOCK_WAIT)?;
         if state.stamp.is_none() || stamp(&self.path) != state.stamp {
             state.journal = None;
         }
         let mut journal = match state.journal.take() {
             Some(journal) => journal,
-            None => self.open(&mut state)?,
+            None => self.open(state)?,
         };
         // A failed write leaves no handle and no stamp, so the next call reads the file again.
         state.stamp = None;
@@ -311,35 +339,33 @@ impl Content {
             let ids = line[key].as_array().into_iter().flatten();
             ids.filter_map(Value::as_str).collect()
         };
-        if let Some(id) = line["add"].as_str() {
+        if line["add"].is_string() {
             let mut new = Entry::deserialize(line).unwrap_or_default();
             new.size = line_size(line);
-            match self.entries.iter_mut().find(|entry| entry.id == id) {
-                Some(entry) => (entry.item, entry.size) = (new.item, new.size),
-                None => self.entries.push(new),
-            }
+            self.put(new);
         }
-        let started = list("start");
-        for entry in self.all(&started) {
-            entry.starts += 1;
-            entry.begun = true;
+        for id in list("start") {
+            self.change(id, |entry| {
+                entry.starts += 1;
+                entry.begun = true;
+            });
         }
-        for entry in self.all(&list("halt")) {
-            entry.starts = entry.starts.saturating_sub(1);
+        for id in list("halt") {
+            self.change(id, |entry| entry.starts = entry.starts.saturating_sub(1));
         }
-        for entry in self.all(line["part"].as_str().as_slice()) {
-            entry.part = line["n"]
-                .as_u64()
-                .and_then(|n| n.try_into().ok())
-                .unwrap_or(0);
+        if let Some(id) = line["part"].as_str() {
+            let part = line["n"].as_u64().and_then(|n| n.try_into().ok());
+            self.change(id, |entry| entry.part = part.unwrap_or(0));
         }
         let done = list("done");
-        self.entries
-            .retain(|entry| !done.contains(&entry.id.as_str()));
+        for ended in done.iter().filter_map(|id| self.keys.remove(*id)) {
+            let ended = self.entries.remove(&ended);
+            self.open -= ended.map_or(0, |entry| entry.size);
+        }
         let why = line["why"].as_str().map(str::to_owned);
         for id in done.into_iter().chain(list("known")) {
             // An answer may end an id again.
-            if !self.is_known(id) {
+            if self.done(id).is_none() {
                 self.known.push((id.to_owned(), why.clone()));
             }
         }
@@ -347,34 +373,46 @@ impl Content {
         self.known.drain(..forgotten);
     }
 
-    fn is_known(&self, id: &str) -> bool {
-        self.known.iter().any(|(known, _)| known == id)
+    fn done(&self, id: &str) -> Option<&(String, Option<String>)> {
+        self.known.iter().find(|(known, _)| known == id)
     }
 
-    fn all(&mut self, ids: &[&str]) -> impl Iterator<Item = &mut Entry> {
-        self.entries
-            .iter_mut()
-            .filter(move |entry| ids.contains(&entry.id.as_str()))
+    /// Adds an open item, or replaces the one with its id, which keeps its state.
+    fn put(&mut self, new: Entry) {
+        self.added += 1;
+        let next = (new.kind.clone(), self.added);
+        let key = self.keys.entry(new.id.clone()).or_insert(next);
+        let old = self.entries.entry(key.clone()).or_default();
+        self.open = self.open + new.size - old.size;
+        *old = Entry {
+            starts: old.starts.max(new.starts),
+            begun: old.begun || new.begun,
+            part: old.part.max(new.part),
+            ..new
+        };
+    }
+
+    /// Changes an item, if it is open.
+    fn change(&mut self, id: &str, change: impl FnOnce(&mut Entry)) {
+        let key = self.keys.get(id);
+        key.and_then(|key| self.entries.get_mut(key)).map(change);
     }
 
     /// Returns the size of the items that this line ends or replaces, in bytes.
     fn freed_by(&self, line: &Value) -> u64 {
         let ended = line["done"].as_array().into_iter().flatten();
-        let ids: Vec<&Value> = ended.chain(line.get("add")).collect();
-        let is_freed = |entry: &&Entry| ids.iter().any(|id| **id == *entry.id);
-        let freed = self.entries.iter().filter(is_freed);
+        let ids = ended.chain(line.get("add")).filter_map(Value::as_str);
+        let keys: BTreeSet<_> = ids.filter_map(|id| self.keys.get(id)).collect();
+        let freed = keys.into_iter().filter_map(|key| self.entries.get(key));
         freed.map(|entry| entry.size).sum()
     }
 
     /// Estimates the size of a compacted file, in bytes.
     fn size(&self) -> u64 {
-        let entries: u64 = self.entries.iter().map(|entry| entry.size).sum();
         let reason = |why: &Option<String>| why.as_ref().map_or(0, |why| why.len() + 60);
-        let known = self
-            .known
-            .iter()
-            .map(|(id, why)| id.len() + 3 + reason(why));
-        entries + known.sum::<usize>() as u64
+        let known = self.known.iter();
+        let known = known.map(|(id, why)| id.len() + 3 + reason(why));
+        self.open + known.sum::<usize>() as u64
     }
 
     /// Compacts the file if that halves it.
@@ -395,7 +433,7 @@ impl Content {
                 why => json!({"done": ids, "why": why}),
             });
         }
-        lines.extend(self.entries.iter().map(|entry| json!(entry)));
+        lines.extend(self.entries.values().map(|entry| json!(entry)));
         fields(&lines)
     }
 }

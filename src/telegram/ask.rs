@@ -70,8 +70,7 @@ fn left(question: &Question) -> Duration {
 
 /// Changes an open question, and writes it to disk. Returns false if it is settled.
 fn change(inbox: &Inbox, id: &str, change: impl FnOnce(&mut Question) -> bool) -> Result<bool> {
-    let has = |message: &Inbound| message.question.as_ref().is_some_and(|own| own.id == id);
-    inbox.change_question(has, |question| question.as_mut().is_some_and(change))
+    inbox.change_question(id, |question| question.as_mut().is_some_and(change))
 }
 
 /// Records the number of the message that shows a question.
@@ -150,9 +149,12 @@ impl Chats {
         let inbox = &self.sender.outbox.inbox;
         inbox.ask_user(&message.session, cancel, |answered| {
             // An answer of the meantime is on disk, too.
-            let all = inbox.all()?;
-            let mut questions = all.iter().filter_map(|message| message.question.as_ref());
-            if questions.any(|open| open.id == question.id && open.answer.is_none()) {
+            let mut is_open = false;
+            change(inbox, &question.id, |now| {
+                is_open = now.answer.is_none();
+                false
+            })?;
+            if is_open {
                 // Ends with the answer, a stop, or the time.
                 let _ended = answered.sleep(left(&question));
             }
@@ -170,21 +172,18 @@ impl Chats {
         let (mut known, mut other) = (None, None);
         question.id = fresh_key(SystemTime::now());
         question.asked = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
-        inbox.change_question(
-            |message| message.id == id,
-            |open| {
-                let is_same = |open: &Question| {
-                    open.call == question.call && asked(&open.text) == asked(&question.text)
-                };
-                if open.as_ref().is_some_and(is_same) {
-                    known.clone_from(open);
-                    return false;
-                }
-                // An earlier answer refers to another call, or to other arguments.
-                other = open.replace(question.clone());
-                true
-            },
-        )?;
+        inbox.change_question(id, |open| {
+            let is_same = |open: &Question| {
+                open.call == question.call && asked(&open.text) == asked(&question.text)
+            };
+            if open.as_ref().is_some_and(is_same) {
+                known.clone_from(open);
+                return false;
+            }
+            // An earlier answer refers to another call, or to other arguments.
+            other = open.replace(question.clone());
+            true
+        })?;
         if let Some(other) = other {
             self.settle(&other, "❌ No longer open: a newer question replaced it.")?;
         }
@@ -204,15 +203,15 @@ impl Chats {
             taken.is_some()
         };
         let inbox = &self.sender.outbox.inbox;
-        inbox.change_question(|message| message.id == id, take)?;
+        inbox.change_question(id, take)?;
         Ok(taken)
     }
 
     /// Returns the queued item of a question that is not sent yet.
     fn waiting_item(&self, question: &str) -> Result<Option<String>> {
-        let pending = self.sender.outbox.pending()?.into_iter();
-        let mut own = pending.filter(|pending| pending.item.question == question);
-        Ok(own.next().map(|pending| pending.id))
+        let outbox = &self.sender.outbox;
+        let mut own = outbox.pending(|entry| entry.item["question"] == question)?;
+        Ok(own.pop().map(|pending| pending.id))
     }
 
     /// Adds the decision to the message of an ended question, or drops a message that was not sent yet.

@@ -106,8 +106,10 @@ impl Delivery {
     /// Sends a message, or waits until a gateway has sent it.
     fn confirm(&self, id: &str, to: &str) -> Result<()> {
         let queue = &self.outbox.queue;
-        let ids = [id.to_owned()];
-        let is_done = || queue.find(&ids).is_ok_and(|open| open.is_empty());
+        let is_done = || {
+            let open = self.outbox.pending(|entry| entry.id == id);
+            open.is_ok_and(|open| open.is_empty())
+        };
         let last = self.send_until(&is_done)?;
         let what = format!("delivering the answer to {to}");
         if let Some(why) = queue.given_up(id)? {
@@ -126,9 +128,8 @@ impl Delivery {
     /// Sends messages that turns posted with the tool `message`, unless a gateway is running.
     pub(crate) fn send_posted(&self) {
         let is_done = || {
-            self.outbox
-                .pending()
-                .is_ok_and(|pending| pending.is_empty())
+            let pending = self.outbox.pending(|_| true);
+            pending.is_ok_and(|pending| pending.is_empty())
         };
         if is_done() || is_running(&self.home) {
             return;

@@ -115,7 +115,7 @@ impl MessageSender {
             let most = || (!is_done()).then(|| self.cancel.remaining(Duration::MAX));
             match self.outbox.next(CHANNEL, most) {
                 Ok(Some(pending)) if pending.item.file.is_empty() => self.try_to_send(&pending),
-                Ok(Some(pending)) => self.upload_apart(pending),
+                Ok(Some(pending)) => self.upload_apart(&pending),
                 Ok(None) => {}
                 Err(e) => {
                     self.is_ok::<()>("the outbox", &Err(e));
@@ -177,16 +177,16 @@ impl MessageSender {
     }
 
     /// Sends a message with a file on a separate thread.
-    fn upload_apart(self: &Arc<Self>, pending: Pending) {
-        let (own, id) = (self.clone(), pending.id.clone());
-        let work = move || own.try_to_send(&pending);
+    fn upload_apart(self: &Arc<Self>, pending: &Pending) {
+        let (own, uploaded) = (self.clone(), pending.clone());
+        let work = move || own.try_to_send(&uploaded);
         if let Err(e) = Builder::new().spawn(work) {
             self.is_ok::<()>("starting a thread", &Err(e.into()));
             let result = Tried::PutOff {
                 time: MAX_BACK_OFF,
                 failures: 0,
             };
-            self.record(|| self.outbox.tried(&id, &result));
+            self.record(|| self.outbox.tried(pending, &result));
         }
     }
 
@@ -205,7 +205,7 @@ impl MessageSender {
             self.send(pending)
         };
         let tried = sent.unwrap_or_else(|failure| self.settle(pending, &failure));
-        self.record(|| self.outbox.tried(&pending.id, &tried));
+        self.record(|| self.outbox.tried(pending, &tried));
     }
 
     /// Replaces a message by its beginning and a file.
@@ -223,7 +223,7 @@ impl MessageSender {
             name: "answer.md".to_owned(),
             ..pending.item.clone()
         };
-        self.outbox.tried(&pending.id, &Tried::Replaced(item))
+        self.outbox.tried(pending, &Tried::Replaced(item))
     }
 
     /// Handles a failure of a message.
