@@ -36,7 +36,7 @@ pub(crate) fn join_halves(high: u32, low: u32) -> Option<char> {
 
 /// Describes a syntax error and its position: `line 3, column 31: trailing comma`.
 pub(crate) fn explain(e: &serde_json::Error) -> String {
-    let what = e.to_string();
+    let what = e.to_string().replace("EOF while parsing", "it ends within");
     let what = what.split(" at line ").next().unwrap_or_default();
     format!("line {}, column {}: {what}", e.line(), e.column())
 }

@@ -117,7 +117,10 @@ fn problems(loaded: &Loaded) -> Vec<Error> {
     let error = |what| Error::config(what).hint("set it to a directory that you can write");
     let workers = app::workers(loaded).err();
     let unusable = what.map(error).into_iter().chain(workers);
-    unusable.chain(app::unconfirmed(&loaded.config)).collect()
+    let servers = loaded.config.mcp_servers.keys();
+    let misnamed = servers.filter_map(|name| app::mcp::check_name(name).err());
+    let unconfirmed = app::unconfirmed(&loaded.config);
+    unusable.chain(unconfirmed).chain(misnamed).collect()
 }
 
 /// Shows what is still missing in a valid configuration.

@@ -138,8 +138,13 @@ pub(super) fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     // It may be invisible in the sandbox, which cannot tell that from a missing one.
     let is_known = entry.env.contains_key("PATH") || has_program(&entry.command, &app.env);
     if entry.url.is_empty() && !is_known {
-        return Err(not_found_near("program", &entry.command, None, "")
-            .hint("install it, or name it by its whole path"));
+        let hint = match &*entry.command {
+            json if json.starts_with('{') => "run `bantam config set mcpServers.NAME JSON`",
+            url if url.contains("://") => "write one address, with http:// or https://",
+            line if line.contains(' ') => "remove the quotes around the command",
+            _ => "install it, or name it by its whole path",
+        };
+        return Err(not_found_near("program", &entry.command, None, "").hint(hint));
     }
     let mut config = Config::clone(&loaded.config);
     config.mcp_servers.insert(name.clone(), entry.clone());
@@ -178,6 +183,7 @@ fn explain_failed_add(e: Error, name: &str, entry: &McpServer) -> Error {
 
 /// Creates the entry described by the arguments.
 fn entry(args: &Args, words: &[String]) -> Result<Value> {
+    let wrong = |what: String| Error::usage(what).hint("run `bantam help mcp add`");
     let (mut command, mut scripts) = (Vec::new(), Vec::new());
     for (n, word) in words.iter().enumerate() {
         // A server starts in another directory, and may read a script on its command line.
@@ -200,24 +206,26 @@ fn entry(args: &Args, words: &[String]) -> Result<Value> {
         ),
     };
     if let Some(flag) = of_other.iter().find(|flag| args.has(flag)) {
-        return Err(
-            Error::usage(format!("--{flag} is not for this kind of server"))
-                .hint("run `bantam help mcp add`"),
-        );
+        return Err(wrong(format!("--{flag} is not for this kind of server")));
     }
     for (flag, field, separator) in [("header", "headers", ':'), ("env", "env", '=')] {
         for pair in args.values(flag) {
             // The value may be a secret, so it is not shown.
-            let (name, value) = pair.split_once(separator).ok_or_else(|| {
-                Error::usage(format!("--{flag} needs a {separator} in its value"))
-                    .hint("run `bantam help mcp add`")
-            })?;
+            let parts = pair.split_once(separator);
+            let (name, value) =
+                parts.ok_or_else(|| wrong(format!("--{flag} needs a {separator} in its value")))?;
             entry[field][name.trim()] = value.trim().into();
         }
     }
-    for (flag, mut trees) in [("read", scripts), ("write", Vec::new())] {
+    for flag in ["write", "read"] {
+        let mut trees = Vec::new();
         for path in args.values(flag) {
-            trees.push(std::path::absolute(path)?.display().to_string());
+            let tree = std::path::absolute(path)?;
+            scripts.retain(|script| !Path::new(script).starts_with(&tree));
+            trees.push(tree.display().to_string());
+        }
+        if flag == "read" {
+            trees.append(&mut scripts);
         }
         if !trees.is_empty() {
             entry[flag] = trees.into();

@@ -108,10 +108,8 @@ pub fn main() -> ExitCode {
 fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
     worker::begun()?;
     let ui = &Ui::new(env);
-    let words: Vec<String> = args
-        .iter()
-        .map(|arg| arg.to_string_lossy().into())
-        .collect();
+    let words = args.iter().map(|arg| arg.to_string_lossy().into());
+    let words: Vec<String> = words.collect();
     match words.first().map(String::as_str) {
         None if !is_piped() => return help::overview(),
         Some("--help" | "-h") => return help::overview(),
@@ -184,9 +182,8 @@ fn is_piped() -> bool {
 fn fail(args: &[OsString], e: &Error) -> u8 {
     let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
     let words: Vec<String> = words.take_while(|word| word != "--").collect();
-    let wants_json = words
-        .iter()
-        .any(|word| matches!(&**word, "--json" | "--events"));
+    let is_json = |word: &String| matches!(&**word, "--json" | "--events");
+    let wants_json = words.iter().any(is_json);
     match command_of(&words) {
         Some((command, _)) if wants_json && command.flags().any(|flag| flag.long == "json") => {
             let object = match command.name() {
@@ -257,10 +254,8 @@ fn confirm(args: &Args, ui: &Ui, question: &str) -> Result<bool> {
         return Ok(true);
     }
     if !io::stdin().is_terminal() {
-        return Err(
-            Error::usage("confirmation needed, but standard input is not a terminal")
-                .hint("add `--yes`"),
-        );
+        let e = Error::usage("confirmation needed, but standard input is not a terminal");
+        return Err(e.hint("add `--yes`"));
     }
     ui.agrees(question, false)
 }

@@ -48,8 +48,7 @@ impl AnswerSchema {
         }
         let text = String::from_utf8(content).map_err(|_| wrong("not UTF-8".to_owned()))?;
         let text = text.trim_start_matches('\u{feff}');
-        let schema: Value =
-            parse_json(text).map_err(|e| wrong(explain(&e).replace("the file", "it")))?;
+        let schema: Value = parse_json(text).map_err(|e| wrong(explain(&e)))?;
         Schema::of_answer(schema).map(Self).map(Some).map_err(wrong)
     }
 

@@ -25,7 +25,7 @@ pub(super) struct BadValue {
 const INVALID: &str = "has an invalid value";
 
 /// Minimum values of settings.
-pub(super) const LEAST: [(&str, f64); 13] = [
+pub(super) const LEAST: [(&str, f64); 16] = [
     ("agents.defaults.temperature", 0.0),
     ("agents.defaults.max_tokens", 1.0),
     ("agents.defaults.context_window", 1024.0),
@@ -34,6 +34,9 @@ pub(super) const LEAST: [(&str, f64); 13] = [
     ("agents.defaults.timeout", 1.0),
     ("agents.defaults.retry_initial_delay", 0.0),
     ("tools.exec.timeout", 1.0),
+    ("tools.web.search.max_results", 1.0),
+    ("tools.web.fetch.max_chars", 1.0),
+    ("tools.web.fetch.timeout", 1.0),
     ("session.compact_at", 0.1),
     ("session.ttl_hours", 0.0),
     ("heartbeat.interval_minutes", 1.0),
@@ -148,6 +151,7 @@ impl Config {
             keys::check_written(&telegram.token, "channels.telegram.token"),
             check_proxy("channels.telegram.proxy", &telegram.proxy),
             listen_address(&self.channels.http.listen).map(drop),
+            check_origin(&self.channels.http.allow_origin),
             check_base("channels.telegram.api_base", &telegram.api_base),
             check_base("tools.web.search.base_url", &search.base_url),
         ];
@@ -158,6 +162,13 @@ impl Config {
             for key in entry.keys() {
                 checks.push(keys::check_written(key, &at("api_key")));
             }
+        }
+        for (name, server) in &self.mcp_servers {
+            let is_url = server.url.contains("${") || after_http(&server.url).is_some();
+            let is_valid = server.url.is_empty() || is_url && server.command.is_empty();
+            let what = format!("mcpServers.{} has an invalid url", shown(name));
+            let hint = "write https://HOST/mcp, and no command beside it";
+            checks.push(require(is_valid, &what, hint));
         }
         let defaults = &self.agents.defaults;
         let (other, memory) = (&self.tools.transcribe.model, &self.memory.embedding_model);
@@ -182,15 +193,34 @@ impl Config {
     }
 }
 
-/// The address may contain a password, so it is not repeated.
+fn require(is_valid: bool, what: &str, hint: &str) -> Result<()> {
+    let error = || Error::config(what).hint(hint);
+    is_valid.then_some(()).ok_or_else(error)
+}
+
+/// The address may contain a password, so it is not repeated. A word alone is rather a mistake than a host.
 fn check_proxy(setting: &str, address: &str) -> Result<()> {
     let (scheme, rest) = address.split_once("://").unwrap_or(("http", address));
     let is_known = ["http", "https", "socks5", "socks5h"].contains(&scheme);
-    if address.is_empty() || is_known && is_address(rest) {
-        return Ok(());
-    }
+    let is_proxy = is_known && is_address(rest) && address.contains(':');
     let what = format!("{setting} is not the address of a proxy");
-    Err(Error::config(what).hint("write it as http://HOST:PORT or socks5h://HOST:PORT"))
+    let hint = "write it as http://HOST:PORT or socks5h://HOST:PORT";
+    require(address.is_empty() || is_proxy, &what, hint)
+}
+
+/// Checks the origin of web pages, which has no path.
+fn check_origin(written: &str) -> Result<()> {
+    let rest = after_http(written.trim_end_matches('/'));
+    let is_origin = rest.is_some_and(|rest| !rest.contains(['/', '*']));
+    let what = "channels.http.allow_origin is not the origin of web pages";
+    let hint = "write it as https://HOST or http://HOST:PORT";
+    require(written.is_empty() || is_origin, what, hint)
+}
+
+/// Returns the rest of an HTTP address that begins with a host.
+fn after_http(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("http://").or(url.strip_prefix("https://"));
+    rest.filter(|rest| is_address(rest))
 }
 
 /// Parses the address of `channels.http.listen`, such as `127.0.0.1:7475`.
@@ -207,10 +237,8 @@ pub(crate) fn listen_address(written: &str) -> Result<SocketAddr> {
 }
 
 fn check_user(written: &str) -> Result<()> {
-    if user_id(written).is_some() {
-        return Ok(());
-    }
-    let written = shown(written);
-    let what = format!("channels.telegram.allow_from: \"{written}\" is not a numeric id");
-    Err(Error::config(what).hint("`bantam onboard` finds yours; press Let in for others"))
+    let written_id = shown(written);
+    let what = format!("channels.telegram.allow_from: \"{written_id}\" is not a numeric id");
+    let hint = "`bantam onboard` finds yours; press Let in for others";
+    require(user_id(written).is_some(), &what, hint)
 }

@@ -72,10 +72,9 @@ impl Serialize for InOrder<'_> {
             }
             Value::Array(items) => {
                 let old: Vec<&RawValue> = serde_json::from_str(old).unwrap_or_default();
-                json.collect_seq(items.iter().enumerate().map(|(n, value)| {
-                    let old = old.get(n).copied();
-                    InOrder { value, old }
-                }))
+                let old = old.into_iter().map(Some).chain(std::iter::repeat(None));
+                let items = items.iter().zip(old);
+                json.collect_seq(items.map(|(value, old)| InOrder { value, old }))
             }
             value => value.serialize(json),
         }
@@ -89,24 +88,18 @@ pub(crate) fn save(
     check: CheckEdit,
     change: impl FnOnce(Option<&str>) -> Result<String>,
 ) -> Result<Loaded> {
-    let lock =
-        Lock::acquire(&home.lock("config"), Duration::from_secs(5)).doing("changing config.json");
+    let lock = Lock::acquire(&home.lock("config"), Duration::from_secs(5));
+    let lock = lock.doing("changing config.json");
     let _lock = lock.map_err(|e| home.hinted(e))?;
     let old = super::read(home)?;
     let new = change(old.as_deref())?;
     // What was typed is wrong, not the file in force.
     let refused = |mut e: Error| {
-        if e.kind == Kind::Config {
-            e.kind = Kind::Usage;
-        }
+        e.kind = Kind::Usage;
         e
     };
     let loaded = load_for(home, Some(&new), env, Vec::new()).map_err(refused)?;
-    let problems = |loaded: &Loaded| {
-        let mut problems = loaded.config.problems();
-        problems.extend(check(loaded));
-        problems
-    };
+    let problems = |loaded: &Loaded| [loaded.config.problems(), check(loaded)].concat();
     let had =
         load_for(home, old.as_deref(), env, Vec::new()).map_or(Vec::new(), |old| problems(&old));
     let is_new = |problem: &Error| had.iter().all(|old| old.message != problem.message);

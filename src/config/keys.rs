@@ -148,10 +148,8 @@ pub(crate) fn expand(written: &Secret, env: &Env) -> Result<String> {
             text = text + "${" + part;
             continue;
         };
-        let (name, default) = match name.split_once(":-") {
-            Some((name, default)) => (name, Some(default)),
-            None => (name, None),
-        };
+        let parts = name.split_once(":-");
+        let (name, default) = parts.map_or((name, None), |(name, text)| (name, Some(text)));
         let set = env.get(name).map(String::as_str);
         let set = set.filter(|value| default.is_none() || !value.is_empty());
         let value = set.or(default).ok_or_else(|| unset(name))?;

@@ -23,8 +23,7 @@ pub(crate) struct Override {
 
 impl Override {
     pub(crate) fn new(name: &str, path: &str, value: impl Into<Value>) -> Self {
-        let (path, value) = (path::split(path), value.into());
-        let name = name.to_owned();
+        let (path, value, name) = (path::split(path), value.into(), name.to_owned());
         Self { path, value, name }
     }
 

@@ -37,11 +37,8 @@ impl ModelEntry {
     /// Returns the vendor at the start of a model's name.
     pub(crate) fn vendor_of(&self, model: &str) -> Option<&'static Vendor> {
         let prefix = model.split('/').next().unwrap_or_default();
-        if self.is_maker(prefix) {
-            None
-        } else {
-            vendors::find(prefix)
-        }
+        let known = (!self.is_maker(prefix)).then(|| vendors::find(prefix));
+        known.flatten()
     }
 
     /// Returns the written keys, empty ones included.
@@ -78,11 +75,9 @@ impl ModelEntry {
 const SEARCH_VARIABLES: [&str; 3] = ["TAVILY_API_KEY", "BRAVE_API_KEY", "SERPER_API_KEY"];
 
 /// Changes the kind of an error about a name in a configuration.
-pub(super) fn in_config(e: Error) -> Error {
-    Error {
-        kind: Kind::Config,
-        ..e
-    }
+pub(super) fn in_config(mut e: Error) -> Error {
+    e.kind = Kind::Config;
+    e
 }
 
 fn without_provider(name: &str) -> &str {
@@ -112,10 +107,9 @@ fn unknown(typed: &str, known: &[&str]) -> Error {
         same.or_else(|| find(&|name| nearest(typed, [name, without_provider(name)]).is_some()));
     let provider = typed.split('/').next().unwrap_or_default();
     let vendor = || nearest(provider, VENDORS.iter().map(|vendor| vendor.name));
-    let near = match known_near {
-        Some(name) => Some(shown(name)),
-        None => vendor().map(|vendor| shown(&typed.replacen(provider, vendor, 1))),
-    };
+    let other = || vendor().map(|vendor| typed.replacen(provider, vendor, 1));
+    let near = known_near.map(|name| (*name).to_owned()).or_else(other);
+    let near = near.map(|name| shown(&name));
     let error = not_found_near("model", &shown(typed), near.as_deref(), "bantam models");
     if near.is_none() && known.is_empty() {
         return error.hint("use provider/model, such as `openai/gpt-5-mini`");
@@ -320,9 +314,7 @@ pub(crate) fn check_base(from: &str, base: &str) -> Result<()> {
         ),
         Some(("http" | "https", _)) => Ok(()),
         Some(_) => error("must begin with http:// or https://", FORM),
-        None if base.contains('@') => {
-            error("has no scheme", "put http:// or https:// in front of it")
-        }
+        None if base.contains('@') => error("has no scheme", "put https:// in front of it"),
         None => error("has no scheme", &format!("write http://{base}")),
     }
 }

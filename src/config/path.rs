@@ -76,14 +76,12 @@ pub(crate) fn split(path: &str) -> Vec<String> {
 pub(crate) fn join(path: &[impl AsRef<str>]) -> String {
     let mut joined = String::new();
     for name in path.iter().map(AsRef::as_ref) {
-        if name.parse::<usize>().is_ok() {
-            joined.push_str(&format!("[{name}]"));
-            continue;
-        }
-        if !joined.is_empty() {
-            joined.push('.');
-        }
-        joined.push_str(name);
+        let (before, after) = match name.parse::<usize>() {
+            Ok(_) => ("[", "]"),
+            Err(_) if joined.is_empty() => ("", ""),
+            Err(_) => (".", ""),
+        };
+        joined = joined + before + name + after;
     }
     joined
 }
@@ -108,6 +106,11 @@ const ALIASES: &str = include_str!("aliases.txt");
 pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
     let (mut known, section) = walk(shape, names);
     let unknown = names.get(known.len())?;
+    if section.is_array() {
+        known.push("0".to_owned());
+        known.extend_from_slice(&names[known.len()..]);
+        return Some(join(&known));
+    }
     let mut aliases = ALIASES.lines().filter_map(|row| row.split_once(' '));
     let alias = aliases.find(|(name, _)| is_same_name(name, unknown));
     let alias = alias.map(|(_, path)| path);
@@ -173,13 +176,10 @@ pub(super) fn variables(shape: &Value) -> BTreeMap<String, Vec<String>> {
 /// Parses text as the value at a path of the settings. Strings need no quotes, and a list may be written with commas.
 pub(crate) fn parse_at(shape: &Value, path: &[String], text: &str) -> Value {
     let is_json = text.trim_start().starts_with(['[', '{', '"']);
+    let items = text.split(',').map(str::trim).filter(|s| !s.is_empty());
     match walk(shape, path).1 {
         Value::String(_) => text.into(),
-        Value::Array(entries) if entries.is_empty() && !is_json => text
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-            .collect(),
+        Value::Array(entries) if entries.is_empty() && !is_json => items.collect(),
         _ => parse_json(text).unwrap_or_else(|_| text.into()),
     }
 }
@@ -211,13 +211,13 @@ pub(crate) fn set(value: &mut Value, path: &[impl AsRef<str>], new: Value) -> Re
             at = &mut at[name];
             continue;
         };
-        let index = index.unwrap_or(usize::MAX);
-        if index == items.len() {
+        let (index, next) = (index.unwrap_or(usize::MAX), items.len());
+        if index == next {
             items.push(Value::Null);
         }
         at = items.get_mut(index).ok_or_else(|| {
             let what = format!("config.json has no place for {}", join(path));
-            Error::config(what).hint("run `bantam config edit`")
+            Error::usage(what).hint(format!("write {next} as its number to add an entry"))
         })?;
     }
     *at = new;

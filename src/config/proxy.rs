@@ -24,12 +24,9 @@ pub(crate) fn proxy(url: &str, env: &Env) -> String {
 /// Returns the proxy and the certificates for requests to `url`. The `proxy` of an entry overrides the environment.
 pub(crate) fn http_settings(url: &str, own: &str, env: &Env) -> http::Settings {
     let ca_file = env.get("SSL_CERT_FILE").filter(|file| !file.is_empty());
+    let own = Some(own).filter(|own| !own.is_empty());
     http::Settings {
-        proxy: if own.is_empty() {
-            proxy(url, env)
-        } else {
-            own.to_owned()
-        },
+        proxy: own.map_or_else(|| proxy(url, env), str::to_owned),
         ca_file: ca_file.map(Into::into),
         guard: None,
     }
@@ -37,9 +34,7 @@ pub(crate) fn http_settings(url: &str, own: &str, env: &Env) -> http::Settings {
 
 /// Returns the host of a URL, in lower case, without brackets and port.
 pub(crate) fn host(url: &str) -> String {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let authority = authority.rsplit('@').next().unwrap_or_default();
+    let authority = http::authority(url);
     let host = match authority.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => authority.split(':').next().unwrap_or_default(),

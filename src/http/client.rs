@@ -18,13 +18,17 @@ use super::half_closed::HalfClosedConnector;
 use super::resolver::{GuardedProxy, GuardedResolver};
 use super::{Event, Exchange, Fault, Outgoing, tls, transfer};
 use crate::cancel::{Cancel, CancelReason};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, Result};
 use crate::ssrf::AddressGuard;
 use crate::sync;
 
 /// Time limit for establishing a connection, including TLS but not the name look-up. ureq would limit the look-up with another
 /// thread, and panic if the thread cannot be started.
 const CONNECT: Duration = Duration::from_secs(15);
+
+/// Error of a request without a thread.
+const NO_THREAD: &str =
+    "no thread could be started: your user has too many processes; end some, or raise `ulimit -u`";
 
 /// Connection settings.
 #[derive(Clone, Default)]
@@ -78,7 +82,7 @@ impl Client {
         };
         // The limited capacity makes a slow reader slow down the network instead of filling memory.
         let (tx, events) = sync_channel(8);
-        let wake = tx.clone();
+        let (wake, failed) = (tx.clone(), tx.clone());
         let hook = cancel.on_stop(move || {
             // If the channel is full, the reader wakes anyway and checks the flag.
             drop(wake.try_send(Err(Fault::Cancelled(CancelReason::Stopped))));
@@ -86,15 +90,18 @@ impl Client {
         let (worker, proxy) = (agent.clone(), self.settings.proxy.clone());
         let is_sent = Arc::new(AtomicBool::new(false));
         let (sent, is_unknown) = (is_sent.clone(), self.is_unknown.clone());
-        thread::Builder::new()
-            .name("http".to_owned())
-            .spawn(move || {
-                let flags = (&sent, &*is_unknown);
-                let result = transfer(&worker, &proxy, (method, request), &tx, flags);
-                // Fails if the exchange was dropped.
-                drop(tx.send(result.map(|()| Event::End)));
-            })
-            .doing("starting a thread")?;
+        let thread = thread::Builder::new().name("http".to_owned());
+        let started = thread.spawn(move || {
+            let flags = (&sent, &*is_unknown);
+            let result = transfer(&worker, &proxy, (method, request), &tx, flags);
+            // Fails if the exchange was dropped.
+            drop(tx.send(result.map(|()| Event::End)));
+        });
+        if started.is_err() {
+            // Like a failed connection, because it passes when others end.
+            let fault = Fault::Broken(NO_THREAD.to_owned());
+            drop(failed.try_send(Err(fault)));
+        }
         let (cancel, idle) = (cancel.clone(), self.idle.clone());
         Ok(Exchange {
             agent: Some(agent),

@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use ureq::{Agent, SendBody};
 
-pub(crate) use client::Client;
-pub(crate) use client::Settings;
+pub(crate) use client::{Client, Settings};
 
 use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Kind};
 use crate::secret::Secret;
 use crate::sync;
+use crate::text::foreign_line;
 
 /// Maximum size of a decoded response body, in bytes.
 const MOST_BODY: u64 = 64 << 20;
@@ -221,11 +221,7 @@ impl Exchange {
                 }
                 Ok(event) => break event,
                 Err(RecvTimeoutError::Timeout) => break Err(Fault::Silent),
-                Err(RecvTimeoutError::Disconnected) => {
-                    break Err(Fault::Broken(
-                        "the request ended without an answer".to_owned(),
-                    ));
-                }
+                Err(_) => break Err(Fault::Broken("the request ended early".to_owned())),
             }
         };
         // A connection that was shut down can look like a normal end, so the cancel takes precedence.
@@ -280,17 +276,12 @@ fn transfer(
     }
     let body = match request.body {
         None => SendBody::none(),
-        Some(Body {
-            content_type,
-            len,
-            reader,
-        }) => {
-            builder = builder
-                .header("content-type", content_type)
-                .header("content-length", len);
+        Some(body) => {
+            builder = builder.header("content-type", body.content_type);
+            builder = builder.header("content-length", body.len);
             SendBody::from_owned_reader(Upload {
-                reader,
-                left: len,
+                reader: body.reader,
+                left: body.len,
                 reported: Instant::now(),
                 events: events.clone(),
                 is_sent: is_sent.clone(),
@@ -314,6 +305,19 @@ fn transfer(
         status: response.status().as_u16(),
         headers: headers.collect(),
     };
+    let headers = &mut request.headers.iter();
+    let wanted = headers.find(|(name, _)| name == "accept-encoding");
+    let wanted = wanted.map_or("identity", |(_, value)| value.reveal());
+    let encoding = head.header("content-encoding").unwrap_or(wanted);
+    let encoding = foreign_line(&encoding.to_ascii_lowercase(), 40);
+    if encoding != "identity" && !encoding.contains(wanted) {
+        let e = Error::config(format!(
+            "the answer is compressed ({encoding}) without a request"
+        ));
+        return Err(Fault::Config(
+            e.hint("set the server or the proxy to send plain answers"),
+        ));
+    }
     if events.send(Ok(Event::Head(head))).is_err() {
         return Ok(());
     }
@@ -348,17 +352,15 @@ impl Read for Upload {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.reported.elapsed() >= REPORT_EVERY {
             self.reported = Instant::now();
-            if self.events.send(Ok(Event::Uploaded)).is_err() {
-                return Err(ErrorKind::BrokenPipe.into());
-            }
+            let sent = self.events.send(Ok(Event::Uploaded));
+            sent.map_err(|_| ErrorKind::BrokenPipe)?;
         }
         let read = self.reader.read(buf)?;
         self.left = self.left.saturating_sub(read as u64);
         self.is_sent.store(self.left == 0, Ordering::SeqCst);
-        if read == 0 && self.left > 0 {
-            Err(ErrorKind::UnexpectedEof.into())
-        } else {
-            Ok(read)
+        match (read, self.left) {
+            (0, 1..) => Err(ErrorKind::UnexpectedEof.into()),
+            _ => Ok(read),
         }
     }
 }

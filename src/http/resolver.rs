@@ -26,12 +26,8 @@ impl fmt::Debug for GuardedResolver {
 
 impl Resolver for GuardedResolver {
     fn resolve(&self, uri: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
-        let default = if uri.scheme_str() == Some("http") {
-            80
-        } else {
-            443
-        };
-        let port = uri.port_u16().unwrap_or(default);
+        let is_tls = uri.scheme_str() != Some("http");
+        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let found = self
             .0
             .resolve(uri.host().unwrap_or_default(), port)
@@ -73,12 +69,9 @@ impl<In: Transport> Connector<In> for GuardedProxy {
         };
         let mut last = Error::HostNotFound;
         for address in &details.addrs {
-            let uri: Uri = format!(
-                "{}://{address}/",
-                details.uri.scheme_str().unwrap_or("https")
-            )
-            .parse()
-            .map_err(ureq::http::Error::from)?;
+            let scheme = details.uri.scheme_str().unwrap_or("https");
+            let uri = format!("{scheme}://{address}/").parse::<Uri>();
+            let uri = uri.map_err(ureq::http::Error::from)?;
             let mut one = DefaultResolver::default().empty();
             one.push(*address);
             // The proxy's address is not checked, because the user has configured it.

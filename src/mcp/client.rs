@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::list::RemoteTool;
-use super::{Definition, START};
+use super::{Definition, MAX_SHOWN, START};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind};
 use crate::http::left;
@@ -56,8 +56,8 @@ pub(super) trait Transport: Send + Sync {
 pub(super) enum Failure {
     /// The server's message of a JSON-RPC error.
     Refused(String),
-    /// An HTTP status without a JSON-RPC message.
-    Status(u16),
+    /// An HTTP status without a JSON-RPC message, and the body.
+    Status(u16, String),
     /// The server has lost the session, and did not run the request.
     NoSession,
     /// No response in time, but maybe text that is not a message.
@@ -73,32 +73,32 @@ impl Failure {
 
     /// Converts this to a user's error, without keys, because a server may repeat the keys that it received.
     pub(super) fn into_error(self, of: &Definition) -> Error {
-        let e = match self {
-            Self::Refused(text) => {
-                Error::failed(format!("call refused: {}", of.redactor.foreign(&text, 2_000)))
-            }
+        let short = |text: &str, max| of.redactor.foreign(text, max);
+        let mut e = match self {
+            Self::Refused(text) => Error::failed(format!("call refused: {}", short(&text, 2_000))),
             Self::NoSession => Error::failed("the session was lost: call again"),
             Self::Silent(said) => {
                 let last = if said.is_empty() { "" } else { "; last output:\n" };
                 Error::failed(format!("no answer in time{last}{said}"))
             }
-            Self::Status(status @ (401 | 403)) => Error::failed(format!(
+            Self::Status(status @ (401 | 403), _) => Error::failed(format!(
                 "access refused (status {status}); signing in by OAuth is not supported"
             ))
             .hint(format!(
                 "set mcpServers.{}.headers.Authorization to \"Bearer ${{KEY}}\", or use `bantam mcp add --header`",
                 of.name
             )),
-            Self::Status(405) => Error::failed(
+            Self::Status(405, _) => Error::failed(
                 "only the older HTTP+SSE transport: try its streamable HTTP address, often /mcp instead of /sse",
             ),
-            Self::Status(status) => Error::failed(format!("status {status}")),
+            Self::Status(status, body) => {
+                let what = format!("status {status}: {}", short(&body, MAX_SHOWN));
+                Error::failed(what.trim_end_matches(": "))
+            }
             Self::Other(e) => e,
         };
-        Error {
-            message: of.redactor.redact(e.message),
-            ..e
-        }
+        e.message = of.redactor.redact(e.message);
+        e
     }
 }
 
@@ -154,15 +154,14 @@ impl Connection {
         };
         // The answer of a stateless server to `initialize` is unspecified, except that it is a JSON-RPC error or status 400.
         let refusal = match connection.initialize(cancel) {
-            Err(failure @ (Failure::Refused(_) | Failure::Status(400))) => failure,
+            Err(failure @ (Failure::Refused(_) | Failure::Status(400, _))) => failure,
             result => return result.map(|()| connection),
         };
         if !connection.transport.set_revision(STATELESS_REVISION) {
             return Err(refusal);
         }
         let found = connection.request("server/discover", &json!({}), START, cancel);
-        found.map_err(|_| refusal)?;
-        Ok(connection)
+        found.map(|_| connection).map_err(|_| refusal)
     }
 
     fn initialize(&self, cancel: &Cancel) -> Result<(), Failure> {
@@ -196,8 +195,7 @@ impl Connection {
         cancel: &Cancel,
     ) -> Result<Vec<RemoteTool>, Failure> {
         self.is_outdated.store(false, Ordering::SeqCst);
-        let mut tools = Vec::new();
-        let mut params = json!({});
+        let (mut tools, mut params) = (Vec::new(), json!({}));
         let until = Instant::now() + within;
         for _ in 0..MAX_PAGES {
             let page = self.request("tools/list", &params, left(until), cancel)?;
@@ -207,9 +205,7 @@ impl Connection {
             let read = |tool| RemoteTool::read(tool, redactor);
             tools.extend(found.iter().filter_map(read));
             match page["nextCursor"].as_str() {
-                Some(cursor) if tools.len() < MAX_TOOLS => {
-                    params = json!({"cursor": cursor});
-                }
+                Some(cursor) if tools.len() < MAX_TOOLS => params = json!({"cursor": cursor}),
                 _ => break,
             }
         }
@@ -228,17 +224,13 @@ impl Connection {
         let id = self.last_id.fetch_add(1, Ordering::SeqCst) + 1;
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let wait = cancel.with_timeout(within);
-        let failure = match self.transport.request(&request, &wait) {
-            Ok(answer) => return result(answer),
-            Err(failure) => failure,
-        };
-        if wait.reason().is_none() {
-            return Err(failure);
+        let answer = self.transport.request(&request, &wait);
+        if answer.is_ok() || wait.reason().is_none() {
+            return result(answer?);
         }
         let params = json!({"requestId": id, "reason": "nobody is waiting any more"});
-        let message =
-            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-        self.transport.notify(&message, &Cancel::new(Some(ABANDON)));
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        self.transport.notify(&note, &Cancel::new(Some(ABANDON)));
         match cancel.reason() {
             Some(CancelReason::Stopped) => Err(Error::new(Kind::Interrupted, "stopped").into()),
             Some(CancelReason::Deadline) => Err(cancel.timed_out().into()),
@@ -247,9 +239,21 @@ impl Connection {
     }
 }
 
-/// Whether a message is the response to this request.
+/// Returns the number of a request, as its response repeats it. Some servers turn it into text or a float.
+pub(super) fn request_number(message: &Value) -> Option<u64> {
+    let id = &message["id"];
+    let text = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
+    text.strip_suffix(".0").unwrap_or(&text).parse().ok()
+}
+
+/// Whether a message on the connection of this request is its response. An error without a number is, because the server may
+/// have failed before it read the number.
 pub(super) fn is_answer(message: &Value, request: &Value) -> bool {
-    message["method"].is_null() && message["id"] == request["id"]
+    let is_ours = match request_number(message) {
+        None => !message["error"].is_null(),
+        number => number == request_number(request),
+    };
+    is_ours && message["method"].is_null()
 }
 
 pub(super) fn client_info() -> Value {
@@ -261,7 +265,8 @@ fn result(mut answer: Value) -> Result<Value, Failure> {
     match answer.get("error") {
         None | Some(Value::Null) => Ok(answer["result"].take()),
         Some(error) => {
-            let text = error["message"].as_str().unwrap_or("no reason given");
+            let text = error["message"].as_str().or(error.as_str());
+            let text = text.unwrap_or("no reason given");
             Err(Failure::Refused(text.to_owned()))
         }
     }

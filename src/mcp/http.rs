@@ -17,7 +17,7 @@ use crate::sse::Decoder;
 use crate::sync;
 use crate::text::to_single_line;
 
-/// Time limit for a reply to a server's request.
+/// Time limit for a reply to a server's request, for which a stopped turn waits.
 const REPLY: Duration = Duration::from_secs(2);
 /// Fields of `_meta` in a stateless request (<https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta>).
 const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -65,8 +65,8 @@ impl Http {
     }
 
     fn outgoing(&self, message: &Value) -> Outgoing {
-        let mut all = self.remote.headers.clone();
-        let mut add = |name: &str, value: &str| all.push((name.to_owned(), Secret::new(value)));
+        let mut headers = self.remote.headers.clone();
+        let mut add = |name: &str, value: &str| headers.push((name.to_owned(), Secret::new(value)));
         add("accept", "application/json, text/event-stream");
         let session = self.session();
         if let Some(id) = &session.id {
@@ -86,49 +86,35 @@ impl Http {
             meta[META_CLIENT] = client_info();
             meta[META_CAPABILITIES] = json!({});
         }
-        Outgoing {
-            url: self.remote.url.clone(),
-            headers: all,
-            body: Some(Body::json(&message)),
-        }
+        let (url, body) = (self.remote.url.clone(), Some(Body::json(&message)));
+        Outgoing { url, headers, body }
     }
 
     /// Posts a message and returns the head of the response.
     fn post(&self, message: &Value, cancel: &Cancel) -> Result<(Exchange, Head), Failure> {
         let mut exchange = self.client.send(self.outgoing(message), cancel)?;
         let head = exchange.head(CALL)?;
-        match head.header("mcp-session-id") {
-            Some(id) if head.is_success() => self.session().id = Some(id.to_owned()),
-            _ => {}
+        if let (Some(id), true) = (head.header("mcp-session-id"), head.is_success()) {
+            self.session().id = Some(id.to_owned());
         }
         Ok((exchange, head))
     }
 
     /// Handles the messages of a text. Returns the response to `request`, if it is among them.
-    fn find_answer(
-        &self,
-        text: &str,
-        request: &Value,
-        cancel: &Cancel,
-    ) -> Result<Option<Value>, Failure> {
+    fn find_answer(&self, text: &str, request: &Value) -> Result<Option<Value>, Failure> {
         for message in parse(text)? {
             if is_answer(&message, request) {
                 return Ok(Some(message));
             }
             if let Some(reply) = reply_to(&message, &self.is_outdated) {
-                self.notify(&reply, &cancel.with_timeout(REPLY));
+                self.notify(&reply, &Cancel::new(Some(REPLY)));
             }
         }
         Ok(None)
     }
 
     /// Reads a stream of events until the response arrives.
-    fn read_events(
-        &self,
-        mut exchange: Exchange,
-        request: &Value,
-        cancel: &Cancel,
-    ) -> Result<Value, Failure> {
+    fn read_events(&self, mut exchange: Exchange, request: &Value) -> Result<Value, Failure> {
         let mut decoder = Decoder::new(MAX_MESSAGE);
         loop {
             let piece = exchange.body(CALL)?;
@@ -137,7 +123,7 @@ impl Http {
                 None => decoder.finish().collect(),
             };
             for event in events {
-                if let Some(answer) = self.find_answer(&event, request, cancel)? {
+                if let Some(answer) = self.find_answer(&event, request)? {
                     return Ok(answer);
                 }
             }
@@ -153,12 +139,11 @@ impl Http {
             404 if self.session().id.is_some() => return Err(Failure::NoSession),
             300..=399 => {
                 let target = head.header("location").unwrap_or("another address");
-                return Err(Failure::failed(format!(
-                    "redirected to {}: put the new address into its entry",
-                    to_single_line(target, 1_000)
-                )));
+                let target = to_single_line(target, 1_000);
+                let what = format!("redirected to {target}: put the new address into its entry");
+                return Err(Failure::failed(what));
             }
-            401 | 403 | 405 => return Err(Failure::Status(head.status)),
+            401 | 403 | 405 => return Err(Failure::Status(head.status, String::new())),
             _ => {}
         }
         let body = exchange.whole_body(MAX_ERROR, Instant::now() + CALL)?;
@@ -167,9 +152,9 @@ impl Http {
         if head.status == 400 && text.contains("ession") && self.session().id.is_some() {
             return Err(Failure::NoSession);
         }
-        let mut messages = parse(&text)?.into_iter();
+        let mut messages = parse(&text).unwrap_or_default().into_iter();
         let error = messages.find(|message| message["error"]["code"].is_i64());
-        error.ok_or(Failure::Status(head.status))
+        error.ok_or_else(|| Failure::Status(head.status, text.into_owned()))
     }
 }
 
@@ -181,14 +166,15 @@ impl Transport for Http {
         }
         let kind = head.header("content-type").unwrap_or_default();
         if kind.contains("text/event-stream") {
-            return self.read_events(exchange, request, cancel);
+            return self.read_events(exchange, request);
         }
         let body = exchange.whole_body(MAX_MESSAGE, Instant::now() + CALL)?;
         if body.len() > MAX_MESSAGE {
             return Err(too_long().into());
         }
-        let answer = self.find_answer(&String::from_utf8_lossy(&body), request, cancel)?;
-        answer.ok_or_else(|| Failure::failed("empty response"))
+        let text = String::from_utf8_lossy(&body);
+        let answer = self.find_answer(&text, request)?;
+        answer.ok_or_else(|| Failure::Status(head.status, text.into_owned()))
     }
 
     fn notify(&self, message: &Value, cancel: &Cancel) {

@@ -66,13 +66,11 @@ impl Program {
             for entry in found.links.iter().chain([&found.real]) {
                 if let Some(setting) = self.grants.writable_at(entry) {
                     let shown = to_single_line(&path.to_string_lossy(), 200);
-                    return Err(Error::config(format!(
-                    "mcpServers.{server}.{part}: {shown} lies in {setting}, which tools can change: what they write there \
-                     would run with this server's keys and network"
-                ))
-                .hint(format!(
-                    "move it elsewhere; state/mcp/{server} in bantam's home is the server's own directory"
-                )));
+                    let place = format!("mcpServers.{server}.{part}: {shown} lies in {setting}");
+                    let why = "what they write there would run with this server's keys and network";
+                    let e = Error::config(format!("{place}, which tools can change: {why}"));
+                    let own = format!("state/mcp/{server} in bantam's home");
+                    return Err(e.hint(format!("move it elsewhere, such as to {own}")));
                 }
             }
         }
@@ -87,8 +85,7 @@ impl Program {
         }
         let own = self.job.env.iter().find(|(name, _)| name == "PATH");
         let path = own.map_or(PATH, |(_, value)| value);
-        path.split(':')
-            .map(|bin| dir.join(bin).join(program))
-            .find(|file| file.is_file())
+        let mut files = path.split(':').map(|bin| dir.join(bin).join(program));
+        files.find(|file| file.is_file())
     }
 }

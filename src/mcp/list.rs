@@ -1,11 +1,13 @@
 //! Tool lists of servers: parsing with limits, and the copy on disk.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Server, brief};
+use super::{PERIOD, Server, brief};
+use crate::cancel::Cancel;
 use crate::config::McpServer;
 use crate::error::{Context, Error, Result};
 use crate::json::from_json;
@@ -19,6 +21,8 @@ const MAX_SCHEMA: usize = 16 << 10;
 const MAX_NAME: usize = 200;
 /// Additional size of a tool in a request, in bytes: field names, and the server's name twice.
 const FRAME: usize = 150;
+/// Time of a failure that questions do not wait for again.
+const SLOW: Duration = Duration::from_secs(5);
 /// Maximum number of characters of a line that lists tools, and of each name.
 const MAX_LINE: usize = 200;
 const MAX_SHOWN: usize = 40;
@@ -69,7 +73,7 @@ impl RemoteTool {
 /// Contents of `state/mcp/NAME.json`.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 struct StoredList {
-    /// See [`checksum`].
+    /// See [`checksum`]; begins with `slow` if the server did not answer, at the time of the file.
     entry: String,
     tools: Vec<RemoteTool>,
 }
@@ -81,6 +85,28 @@ impl Server {
         (stored.entry == self.definition.checksum).then_some(stored.tools)
     }
 
+    /// Lists the tools for a question, which does not wait again within [`PERIOD`] after a slow failure. The stored list then
+    /// has the known tools.
+    pub(super) fn list_first(&self, cancel: &Cancel) -> Result<Option<String>> {
+        let before = self.stored().unwrap_or_default();
+        let (name, entry) = (&self.definition.name, &self.definition.checksum);
+        let slow = format!("slow {entry}");
+        let file = fs_err::metadata(&self.definition.list).and_then(|file| file.modified());
+        let age = file.ok().and_then(|changed| changed.elapsed().ok());
+        if before.entry == slow && age.is_some_and(|age| age < PERIOD) {
+            let hint = format!("run `bantam mcp test {name}` to try again");
+            return Err(Error::failed("it did not answer a short time ago").hint(hint));
+        }
+        let started = Instant::now();
+        let listed = self.list(cancel);
+        if listed.is_err() && started.elapsed() > SLOW {
+            let (entry, tools) = (slow, before.tools);
+            // Without the file, the next question waits again.
+            drop(self.replace(&StoredList { entry, tools }));
+        }
+        listed
+    }
+
     /// Stores a list if it is new. Returns a warning with new and changed tools, because a server can change the description of
     /// a tool that its user trusts.
     pub(super) fn store(&self, tools: Vec<RemoteTool>) -> Result<Option<String>> {
@@ -90,9 +116,7 @@ impl Server {
         if before == list {
             return Ok(None);
         }
-        let text = serde_json::to_vec(&list).unwrap_or_default();
-        let stored = storage::replace(&self.definition.list, &text, Durability::Later);
-        stored.doing("storing the list of tools")?;
+        self.replace(&list)?;
         self.common.has_changed.store(true, Ordering::SeqCst);
         let warning = self.changes(&before.tools, &list.tools);
         Ok(warning.inspect(|text| self.tell_of_change(text)))
@@ -112,6 +136,12 @@ impl Server {
         ))
     }
 
+    fn replace(&self, list: &StoredList) -> Result<()> {
+        let text = serde_json::to_vec(list).unwrap_or_default();
+        let stored = storage::replace(&self.definition.list, &text, Durability::Later);
+        stored.doing("storing the list of tools")
+    }
+
     fn stored(&self) -> Option<StoredList> {
         from_json(&fs_err::read(&self.definition.list).ok()?).ok()
     }
@@ -129,18 +159,10 @@ fn plain_name(name: &str) -> String {
 pub(crate) fn checksum(entry: &McpServer) -> String {
     let values = entry.env.iter().chain(&entry.headers);
     let values: Vec<_> = values.map(|(name, value)| [name, value.reveal()]).collect();
-    let text = json!([
-        entry.command,
-        entry.args,
-        entry.cwd,
-        entry.url,
-        entry.read,
-        entry.write,
-        entry.network,
-        entry.memory_mb,
-        values
-    ]);
-    format!("{:08x}", crc32fast::hash(text.to_string().as_bytes()))
+    let program = json!([entry.command, entry.args, entry.cwd, entry.memory_mb]);
+    let access = json!([entry.url, entry.read, entry.write, entry.network, values]);
+    let text = format!("{program}{access}");
+    format!("{:08x}", crc32fast::hash(text.as_bytes()))
 }
 
 /// Returns the warning of a run without a server's tools.

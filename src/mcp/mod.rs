@@ -46,6 +46,7 @@ const RETRY: Duration = Duration::from_secs(2);
 const MAX_RETRY: Duration = Duration::from_secs(600);
 /// Maximum number of starts of a program within [`PERIOD`].
 const MAX_STARTS: usize = 3;
+/// Time for which failed starts count.
 const PERIOD: Duration = Duration::from_secs(600);
 /// Interval of a call's checks whether another call has started the server.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
@@ -150,7 +151,7 @@ impl Servers {
         if cancel.reason().is_some() {
             return Vec::new();
         }
-        list_all(&without_tools(servers), &cancel)
+        list_all(&without_tools(servers), Server::list_first, &cancel)
     }
 
     /// Lists servers without tools in a thread, with retries, because a board may start before its network. Later turns have
@@ -166,13 +167,12 @@ impl Servers {
                 if unknown.is_empty() {
                     return;
                 }
-                let notices = list_all(&unknown, &cancel);
+                let notices = list_all(&unknown, Server::list, &cancel);
                 for text in notices.iter().filter(|text| !reported.contains(*text)) {
                     log.write(Level::Warn, text);
                 }
                 reported = notices;
-                let pause = back_off(failures, RETRY, MAX_RETRY);
-                if cancel.sleep(pause).is_err() {
+                if cancel.sleep(back_off(failures, RETRY, MAX_RETRY)).is_err() {
                     return;
                 }
             }
@@ -188,18 +188,22 @@ fn without_tools(servers: &[Arc<Server>]) -> Vec<Arc<Server>> {
 }
 
 /// Lists servers in parallel, because each may take a minute. Returns notices for the user.
-fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<String> {
+fn list_all(
+    servers: &[Arc<Server>],
+    list: fn(&Server, &Cancel) -> Result<Option<String>>,
+    cancel: &Cancel,
+) -> Vec<String> {
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for server in servers {
             let thread = thread::Builder::new().name("mcp".to_owned());
-            threads.push(thread.spawn_scoped(scope, move || server.list(cancel)));
+            threads.push(thread.spawn_scoped(scope, move || list(server, cancel)));
         }
         let mut notices = Vec::new();
         for (server, thread) in servers.iter().zip(threads) {
             let listed = thread.ok().and_then(|thread| thread.join().ok());
             // If no thread can start, the servers are listed one by one.
-            match listed.unwrap_or_else(|| server.list(cancel)) {
+            match listed.unwrap_or_else(|| list(server, cancel)) {
                 Ok(warning) => notices.extend(warning),
                 Err(e) if e.kind == Kind::Interrupted => {}
                 Err(e) => notices.push(missing(&server.definition.name, &e)),
@@ -241,10 +245,8 @@ impl Server {
         let result = result.map_err(|failure| self.fail(&connection, failure))?;
         self.refresh(&connection, cancel, events);
         if result["resultType"] == "input_required" {
-            return Err(Error::failed(format!(
-                "MCP server {}: it asks for more input in the middle of the call, which is not supported",
-                self.definition.name
-            )));
+            let what = "it asks for more input in the middle of the call, which is not supported";
+            return Err(self.named(Error::failed(what)));
         }
         Ok(result)
     }
@@ -282,7 +284,6 @@ impl Server {
         let mut told = sync::lock(&self.told);
         if told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
             *told = Some(Instant::now());
-            drop(told);
             self.tell_owner(text);
         }
     }
@@ -302,6 +303,10 @@ impl Server {
         if e.kind == Kind::Interrupted {
             return e;
         }
+        self.named(e)
+    }
+
+    fn named(&self, e: Error) -> Error {
         e.doing(format_args!("MCP server {}", self.definition.name))
     }
 
@@ -361,11 +366,10 @@ impl Server {
             starts.push(Instant::now());
             return Ok(());
         }
-        Err(Error::failed(format!(
-            "MCP server {}: it was started {MAX_STARTS} times within {} minutes, and is not started again yet",
-            self.definition.name,
-            PERIOD.as_secs() / 60
-        )))
+        let minutes = PERIOD.as_secs() / 60;
+        let often = format!("{MAX_STARTS} times within {minutes} minutes");
+        let what = format!("it was started {often}, and is not started again yet");
+        Err(self.named(Error::failed(what)))
     }
 }
 

@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::client::{Failure, Transport, reply_to};
+use super::client::{Failure, Transport, reply_to, request_number};
 use super::{CALL, MAX_MESSAGE, MAX_SHOWN, parse, too_long};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
 use crate::sync;
 use crate::text::foreign_line;
-use crate::worker::protocol::{Header, Message, Termination, receive_message};
+use crate::worker::protocol::Termination::TooManyProcesses;
+use crate::worker::protocol::{Header, Message, receive_message};
 use crate::worker::{Worker, WorkerProcess};
 
 /// Time limit for a server and its worker to end; longer than a worker takes after losing its caller.
@@ -81,10 +82,8 @@ impl Stdio {
         };
         let thread = thread::Builder::new().name("mcp".to_owned()).spawn(read);
         thread.doing("starting a thread")?;
-        Ok(Self {
-            process: served.process,
-            shared,
-        })
+        let process = served.process;
+        Ok(Self { process, shared })
     }
 }
 
@@ -134,10 +133,9 @@ impl Shared {
                 // The next request detects a server that does not read.
                 drop(self.send(&reply));
             }
-        } else if let Some(id) = message["id"].as_u64() {
+        } else if let Some(id) = request_number(&message) {
             // Without a request, the answer is late.
-            let request = self.lock().waiting.remove(&id);
-            if let Some(request) = request {
+            if let Some(request) = self.lock().waiting.remove(&id) {
                 // Fails if the request has stopped waiting.
                 drop(request.try_send(Ok(message)));
             }
@@ -145,9 +143,8 @@ impl Shared {
             self.keep_printed(line);
         } else {
             let shown = foreign_line(line, MAX_SHOWN);
-            self.fail_all(&format!(
-                "sent an answer without the number of a request: {shown}"
-            ));
+            let what = format!("sent an answer without the number of a request: {shown}");
+            self.fail_all(&what);
         }
     }
 
@@ -190,10 +187,8 @@ fn last_words(mut socket: &UnixStream) -> String {
     drop(socket.set_read_timeout(Some(GRACE)));
     let why = match receive_message(&mut socket) {
         Ok(Message::Done(Header::Refused { why })) => why,
-        Ok(Message::Done(Header::Exited(Termination::TooManyProcesses))) => {
-            return "the server started too many processes".to_owned();
-        }
-        _ => return "it ended".to_owned(),
+        Ok(Message::Done(Header::Exited(TooManyProcesses))) => "too many processes".to_owned(),
+        _ => "it ended".to_owned(),
     };
     let lines = why.lines().map(|line| foreign_line(line, MAX_SHOWN));
     lines.collect::<Vec<_>>().join("\n")

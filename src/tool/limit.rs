@@ -35,7 +35,7 @@ pub(super) fn limited(
     let tail = &text[place(most - tail + left_out)..];
     // Closes the fence of foreign text, whose end is left out.
     let close = if tail.is_empty() { fence_of(head) } else { "" };
-    let notice = format!("[{left_out} characters are left out here: ask for less at once]");
+    let notice = format!("[{left_out} characters are left out here: ask for less if possible]");
     format!("{head}\n{close}\n{notice}\n{tail}")
 }
 
@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(limited("a", fits.clone(), usize::MAX, |text| text), fits);
         let text = format!("[status 200]\n````\n{}\n````", "```\n".repeat(50_000));
         let shown = limited("web_fetch", text, usize::MAX, |text| text);
-        let end = "\n````\n[140023 characters are left out here: ask for less at once]\n";
+        let end = "\n````\n[140023 characters are left out here: ask for less if possible]\n";
         assert!(shown.ends_with(end), "{}", &shown[shown.len() - 90..]);
         assert_eq!(shown.matches("````").count(), 2);
     }

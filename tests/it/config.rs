@@ -194,6 +194,15 @@ model_list.0.proxy              | no proxy                     | model_list[0].p
 channels.telegram.allow_from    | @me                          | not a numeric id
 channels.telegram.api_base      | api.example.com              | has no scheme
 heartbeat.to                    | me                           | invalid destination
+channels.telegram.proxy         | nonsense                     | not the address of a proxy
+model_list.0.proxy              | 8080                         | not the address of a proxy
+channels.http.allow_origin      | *                            | not the origin of web pages
+channels.http.allow_origin      | page.example                 | not the origin of web pages
+channels.http.allow_origin      | https://page.example/x       | not the origin of web pages
+tools.web.fetch.timeout         | 0                            | use 1 or more
+mcpServers.far.url              | far.example                  | mcpServers.far has an invalid url
+mcpServers.far                  | {"command":"x","url":"http://x"} | and no command
+mcpServers.a b.url              | http://x                     | not a valid name for an MCP server
 "#;
 
 #[test]

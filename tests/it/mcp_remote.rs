@@ -151,6 +151,63 @@ fn asking(server: &Model, times: usize) -> (Model, Home) {
     (model, home)
 }
 
+/// Gateways and proxies answer with pages and texts, and servers with errors that have no number.
+#[test]
+fn words_of_a_failed_call_reach_the_model() {
+    let answers = [
+        (
+            200,
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"no memory"}}"#,
+            "refused: no memory",
+        ),
+        (
+            200,
+            r#"{"error":"no such tenant"}"#,
+            "refused: no such tenant",
+        ),
+        (
+            200,
+            "<!doctype html><html><title>Sign in\nhere</title><p>x",
+            "<title>Sign in here</title>",
+        ),
+        (200, "", "status 200"),
+        (500, "Traceback: no disk", "status 500: Traceback: no disk"),
+        (
+            500,
+            r#"{"jsonrpc":"2.0","id":"1","error":{"code":-1,"message":"no disk"}}"#,
+            "refused: no disk",
+        ),
+        (
+            502,
+            "header-key-0123 is bad",
+            "status 502: [secret removed] is bad",
+        ),
+    ];
+    let server = with_sessions(move |request, method| match method {
+        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+        "tools/call" => {
+            let which = &request.body["params"]["arguments"]["text"];
+            let which: usize = which.as_str().unwrap().parse().unwrap();
+            let (status, body, _) = answers[which];
+            Reply::html(status, body)
+        }
+        _ => accepted(),
+    });
+    let model = Model::answering(move |request, _| match request.texts("tool").len() {
+        n if n < answers.len() => Reply::call("far__say", &json!({ "text": n.to_string() })),
+        _ => Reply::text("Done."),
+    });
+    let far = json!({ "url": server.base(), "headers": { "X-Key": "header-key-0123" } });
+    let servers = json!({ "mcpServers": { "far": far } });
+    let home = Home::with(&merged(model.config(), &servers));
+    home.agent(["-m", "call it"]).exits(0);
+    let said = model.requests().pop().unwrap().texts("tool");
+    for (said, (_, body, expected)) in said.iter().zip(answers) {
+        assert!(said.contains(expected), "{body}: {said}");
+    }
+    assert_eq!(said.len(), answers.len());
+}
+
 /// The server may have executed a call whose stream closed, so it is not repeated.
 #[test]
 fn a_call_without_a_usable_answer_fails_alone() {
@@ -202,6 +259,31 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 /// Returns a server that accepts every request and answers none until released.
 fn silent() -> Model {
     Model::answering(|_, _| Reply::text("never").held())
+}
+
+/// The first question takes its time; a minute for each one would be too long. A quick failure costs no time, and is tried
+/// again.
+#[test]
+fn slow_failure_of_a_server_delays_one_question() {
+    let (model, silent) = (Model::answering(|_, _| Reply::text("Hello.")), silent());
+    let (quick, is_down) = failing();
+    is_down.store(true, Ordering::SeqCst);
+    let servers = [("far", &silent), ("quick", &quick)];
+    let home = home_of(&model, &servers, &json!({}));
+    home.agent(["--timeout", "6", "-m", "hi"]).exits(6);
+    let (asked, waited) = (quick.asked(), silent.asked());
+    for _ in 0..2 {
+        let run = home.agent(["-m", "hi"]);
+        run.answers("Hello.\n").says("run `bantam mcp test far`");
+        assert_eq!(run.stderr.lines().count(), 2, "{}", run.stderr);
+    }
+    assert_eq!(silent.asked(), waited);
+    assert!(quick.asked() > asked);
+    // A changed entry is tried again.
+    home.run(["config", "set", "mcpServers.far.url", &quick.base()])
+        .exits(0);
+    home.agent(["-m", "hi"])
+        .says("far are missing: starting MCP server far: status 503");
 }
 
 /// Returns a home with these servers, whose gateway serves only the endpoint.

@@ -6,7 +6,7 @@ use crate::harness::Home;
 const DEMO: &str = r#"{"agents":{"defaults":{"model_name":"demo/demo"}}}"#;
 
 /// Arguments, exit code, kind with `--json`, and a word of the error or its hint.
-const TYPED: &str = r"
+const TYPED: &str = r#"
 agnet                                 | 2 |        | `bantam agent`
 what is up                            | 2 |        | `bantam 'what is up'`
 hello                                 | 2 |        | `bantam agent hello`
@@ -39,6 +39,9 @@ agent --json -s +nosuch hi            | 2 | usage  | no session named
 agent --json -t sumarize hi           | 2 | usage  | summarize
 agent --json -a nosuch.txt hi         | 2 | usage  | starts in
 agent --json --schema nosuch.json hi  | 2 | usage  | no file named
+agent --json --schema '{' hi          | 2 | usage  | line 1, column 1: it ends
+agent --json --schema '{"a": [' hi  | 2 | usage  | line 1, column 7: it ends
+agent --json -a '' hi                 | 2 | usage  | no file named
 agent --json --workspace / hi         | 3 | config | --workspace: /
 agent --json --workspace /etc/hosts hi | 2 | usage | `bantam -a /etc/hosts`
 agent --json --to pigeon:1 hi         | 2 | usage  | telegram:
@@ -50,12 +53,18 @@ cron add --tz Mars -c @daily hi       | 2 |        | time zone
 cron run nope                         | 2 |        | no job named
 mcp test nope                         | 2 |        | no MCP server named
 mcp add x -- nosuchprogram            | 2 |        | no program named
+mcp add x ftp://x/mcp                 | 2 |        | http://
+mcp add x http://127.0.0.1:1/mcp more | 2 |        | one address
+mcp add x -- 'npx -y server'          | 2 |        | the quotes
+mcp add x '{"command":"npx"}'         | 2 |        | `bantam config set
 mcp add                               | 2 |        | missing NAME
 mcp add foo                           | 2 |        | missing URL or COMMAND
 skills show nope                      | 2 |        | no skill named
 config get timeout                    | 2 |        | agents.defaults.timeout
 config set log.json maybe             | 2 |        | true or false
-";
+config set model_list.5.model x       | 2 |        | write 0
+config set model_list.x.model x       | 2 |        | model_list[0].model
+"#;
 
 /// Files of the home, their content, and the end of a question then.
 const HOMES: &str = r#"

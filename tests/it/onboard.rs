@@ -50,7 +50,7 @@ fn onboard<'h>(bantam: Bantam<'h>, asked: &[(&str, &str)]) -> Running<'h> {
 }
 
 const PROVIDER: &str = "Provider [";
-const KEEP: &str = "Keep these settings? [y/N]";
+const KEEP: &str = "Save these settings anyway? [y/N]";
 const BOT: &str = "Connect a Telegram bot? [y/N]";
 
 #[test]
@@ -247,7 +247,7 @@ fn server_is_tested_with_a_question_and_keeps_its_settings() {
     let asked = [
         (PROVIDER, "http://127.0.0.1:1/v1"),
         ("Key, not shown (Enter: no key)", ""),
-        ("Keep this address? [y/N]", ""),
+        ("Use this address anyway? [y/N]", ""),
         (PROVIDER, &*address),
         ("Key, not shown (Enter: no key)", "sk-wrong-one"),
         ("Key, not shown (Enter: keep the typed one", CANARY),

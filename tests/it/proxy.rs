@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::harness::{CANARY, Home, config_for, merged};
 use crate::model::{Model, Reply};
 use crate::tunnel::Proxy;
+use crate::without_syscall::Withheld;
 
 /// Returns a home whose model is reachable only through the proxy.
 fn far_away() -> Home {
@@ -177,4 +178,33 @@ fn azure_has_its_own_header_and_the_deployment_in_the_address() {
     );
     assert_eq!(request.header("api-key"), Some(CANARY));
     assert_eq!(request.header("authorization"), None);
+}
+
+/// Some proxies compress although the request allows only plain answers.
+#[test]
+fn compressed_answer_exits_3_with_its_encoding() {
+    for encoding in ["gzip", "BR"] {
+        let packed = Reply::text("Hello.").header("Content-Encoding", encoding);
+        let (_model, home) = Home::of(Model::scripted([packed]));
+        let run = home.agent(["-m", "hi"]);
+        run.exits(3).prints("").fails_with_a_hint();
+        run.says(&format!("compressed ({})", encoding.to_lowercase()));
+    }
+    let (_model, home) = Home::of(Model::scripted([
+        Reply::text("Hello.").header("Content-Encoding", "identity")
+    ]));
+    home.agent(["-m", "hi"]).answers("Hello.\n");
+}
+
+/// As with too many processes of the same user.
+#[test]
+fn missing_thread_is_reported_with_a_remedy() {
+    const THREADS: &[Withheld] = &[
+        (libc::SYS_clone3, libc::EAGAIN),
+        (libc::SYS_clone, libc::EAGAIN),
+    ];
+    let home = Home::of(Model::never_asked()).1;
+    let question = home.bantam().args(["agent", "-m", "hi"]);
+    let run = question.on_a_system_without(THREADS).run();
+    run.fails(1).prints("").says("`ulimit -u`");
 }

@@ -108,7 +108,7 @@ fn a_long_page_is_cut_within_its_boundary() {
     has_all(&result, ["]\n````\n# Hens\n\nstart\n\n```\n"]);
     let (inside, notice) = result.rsplit_once("````\n").unwrap();
     assert_eq!(inside.matches("````").count(), 1, "opened once");
-    assert!(notice.ends_with("ask for less at once]\n"), "{notice}");
+    assert!(notice.ends_with("ask for less if possible]\n"), "{notice}");
 }
 
 #[test]
@@ -356,6 +356,13 @@ fn every_engine_is_asked_in_its_own_way() {
         searched(&json!({ "provider": "duckduckgo", "base_url": origin(&duckduckgo) })),
         RESULTS
     );
+}
+
+#[test]
+fn page_in_an_unknown_encoding_says_so() {
+    let packed = site(|_| Reply::html(200, "<p>x").header("Content-Encoding", "br"));
+    let text = fetched(&origin(&packed));
+    assert!(text.contains("compressed (br)"), "{text}");
 }
 
 #[test]

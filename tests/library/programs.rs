@@ -12,11 +12,13 @@ use serde_json::json;
 use crate::Test;
 use crate::support::harness::{Home, has_none, until};
 use crate::support::model::{Model, Reply, call};
+use crate::support::without_syscall::{Withheld, withhold};
 
 pub const TESTS: &[Test] = tests!(
     programs,
     [
         ask_prints_the_answer,
+        request_without_a_thread_fails_like_the_network,
         stream_shows_the_answer_and_its_tokens,
         tool_gets_its_arguments_as_a_type,
         exec_runs_in_the_sandbox_of_its_home,
@@ -50,6 +52,10 @@ impl Place {
     }
 
     pub fn start(&self, name: &str, model: &Model) -> Child {
+        self.command(name, model).spawn().unwrap()
+    }
+
+    fn command(&self, name: &str, model: &Model) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["run", name])
@@ -61,7 +67,7 @@ impl Place {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        command.spawn().unwrap()
+        command
     }
 
     /// Returns the output of a program that must succeed.
@@ -87,6 +93,20 @@ fn ask_prints_the_answer() {
     );
     assert_eq!(model.request(0).body["model"], "qwen3:4b");
     assert_eq!(model.request(0).header("authorization"), None);
+}
+
+/// As with too many processes of the same user: a later try may succeed.
+fn request_without_a_thread_fails_like_the_network() {
+    const THREADS: &[Withheld] = &[
+        (libc::SYS_clone3, libc::EAGAIN),
+        (libc::SYS_clone, libc::EAGAIN),
+    ];
+    let place = Place::new();
+    let mut command = place.command("ask", &Model::never_asked());
+    withhold(&mut command, THREADS);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no thread could be started"), "{said}");
 }
 
 fn stream_shows_the_answer_and_its_tokens() {

@@ -138,8 +138,9 @@ not_a_number | MCP server fake: sent a message that is not JSON in one line: {"j
 lines | is not JSON in one line: "jsonrpc": "2.0",
 cut | is not JSON in one line: {"jsonrpc
 null_id | MCP server fake: sent an answer without the number of a request: {"jsonrpc
-text_id | sent an answer without the number of a request: {"jsonrpc
-float_id | sent an answer without the number of a request: {"jsonrpc
+text_id | ```/You said grüße 你好/```/
+float_id | ```/You said grüße 你好/```/
+word_id | sent an answer without the number of a request: {"jsonrpc
 batch | ```/You said grüße 你好/```/
 invalid_utf8 | ```/a�b/```/
 half_pair | ```/cut � whole 🧠/```/

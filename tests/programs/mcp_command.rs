@@ -110,6 +110,15 @@ fn server_reads_the_script_on_its_command_line() {
         "${MODE:-good}",
     ]);
     inline.run().exits(0);
+    // Alone, and with a directory that contains it.
+    let script = mine.write("lib/garden.py", SERVER);
+    for (name, read) in [("a", "."), ("b", "lib"), ("c", "lib/garden.py")] {
+        let script = script.to_str().unwrap();
+        let add = mcp(&["add", name, "--read", read, "--", "python3", script, "good"]);
+        add.run().answers(&format!("Added {name}: 1 tool\n"));
+    }
+    let read = std::path::absolute(mine.path("lib")).unwrap();
+    assert_eq!(config(&home)["mcpServers"]["b"]["read"], json!([read]));
 }
 
 /// 500 tools add 8.7 MB to every request.

@@ -78,6 +78,9 @@ def call(identity, arguments):
     elif mode == "text_id":
         send({**answer, "id": str(identity)})
         return
+    elif mode == "word_id":
+        send({**answer, "id": f"request-{identity}"})
+        return
     elif mode == "duplicate":
         send(answer)
         send(answer)

@@ -23,10 +23,8 @@ pub(super) fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         return print_next_steps(app);
     }
     if !io::stdin().is_terminal() || !ui.stderr_is_terminal {
-        return Err(
-            Error::usage("bantam onboard needs a terminal to ask its questions")
-                .hint("run `bantam onboard --yes`, and `bantam config set PATH VALUE`"),
-        );
+        let e = Error::usage("bantam onboard needs a terminal to ask its questions");
+        return Err(e.hint("run `bantam onboard --yes`, and `bantam config set PATH VALUE`"));
     }
     ui.signals.watch()?;
     let facts = Facts::find(app);

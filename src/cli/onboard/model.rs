@@ -117,7 +117,7 @@ impl ProviderChoice<'_> {
                 Err(e) => {
                     say(&format!("The models could not be listed: {}", e.message));
                     if e.kind == Kind::Unavailable && !self.api_base.is_empty() {
-                        return Ok(ui.agrees("Keep this address?", false)?.then(Vec::new));
+                        return Ok(ui.agrees("Use this address anyway?", false)?.then(Vec::new));
                     }
                     if e.kind != Kind::Auth || !self.ask_key(ui)? {
                         // Some keys work for answers but not for the list.
@@ -209,7 +209,7 @@ impl ProviderChoice<'_> {
                 return Ok(true);
             }
             if check.cause != Some(Kind::Auth) || !self.ask_key(ui)? {
-                return ui.agrees("Keep these settings?", false);
+                return ui.agrees("Save these settings anyway?", false);
             }
         }
     }
@@ -227,11 +227,8 @@ fn ask_provider<'a>(app: &'a App, ui: &Ui) -> Result<ProviderChoice<'a>> {
         if let Some(vendor) = vendors::find(typed) {
             // An address from a variable of this shell is stored, because jobs and the bot do not have the variable.
             let base = vendors::base(vendor, env);
-            let own = if base == vendor.base {
-                String::new()
-            } else {
-                base
-            };
+            let own = Some(base).filter(|base| base != vendor.base);
+            let own = own.unwrap_or_default();
             return Ok((vendor.name.to_owned(), own));
         }
         if text.contains("://") {

@@ -110,8 +110,6 @@ fn find_owner(settings: &Telegram, app: &App, ui: &Ui) -> Result<Option<i64>> {
 /// Formats the names of a user.
 fn shown(user: &Value) -> String {
     let names = ["first_name", "last_name", "username"].map(|name| user[name].as_str());
-    to_single_line(
-        &names.into_iter().flatten().collect::<Vec<_>>().join(" "),
-        80,
-    )
+    let names: Vec<&str> = names.into_iter().flatten().collect();
+    to_single_line(&names.join(" "), 80)
 }

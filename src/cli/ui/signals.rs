@@ -37,8 +37,9 @@ impl Signals {
                 watched.end(sys::wait_for_signal(sys::ENDING));
             }
         };
-        Builder::new().spawn(watching).doing("starting a thread")?;
-        Ok(())
+        let started = Builder::new().spawn(watching).doing("starting a thread");
+        let hint = "end other processes of your user, or raise `ulimit -u`";
+        started.map(drop).map_err(|e| e.hint(hint))
     }
 
     /// Stops the turn, or the program.
