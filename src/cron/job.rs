@@ -19,7 +19,7 @@ const MAX_REMARK: usize = 300;
 /// Returns what an answer reports, which is nothing if [`NOTHING_TO_REPORT`] is alone on its first or last line, in any case or
 /// formatting, unless a long text is beside it.
 pub(crate) fn report(answer: &str) -> &str {
-    let is_mark = |c: char| !c.is_alphanumeric();
+    let is_mark = |c: char| !c.is_alphabetic();
     // Markdown may escape the underscores.
     let bare = |line: &str| line.trim_matches(is_mark).replace('\\', "").to_uppercase();
     let start = answer.trim_start_matches(is_mark);
@@ -295,6 +295,7 @@ mod tests {
             "> `NOTHING_TO_REPORT`\n\nAll is well.",
             "# Nothing\\_to\\_report",
             "- NOTHING_TO_REPORT!\n\nAll is well.",
+            "1. NOTHING_TO_REPORT",
         ] {
             assert_eq!(report(quiet), "", "{quiet}");
         }

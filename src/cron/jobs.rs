@@ -281,27 +281,26 @@ impl Jobs {
     }
 }
 
-/// Refuses a zone such as `UTC+2`, which would have the sign of POSIX: two hours west of Greenwich.
+/// Refuses a zone such as `UTC+2` or `EST5`, which would have the sign of POSIX: two hours west of Greenwich.
 fn check_sign(tz: &str) -> Result<()> {
-    let names = ["UTC+", "UTC-", "GMT+", "GMT-"];
-    let is_signed = |name: &&&str| {
-        tz.get(..4)
-            .is_some_and(|start| start.eq_ignore_ascii_case(name))
-    };
-    let Some(name) = names.iter().find(is_signed) else {
+    let signed = tz.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    let hours = signed.trim_start_matches(['+', '-']);
+    let is_time = |c: char| c == ':' || c.is_ascii_digit();
+    let is_zero = hours.trim_matches(['0', ':']).is_empty();
+    if is_zero || signed.len() == tz.len() || !hours.chars().all(is_time) {
         return Ok(());
-    };
-    let (meant, other) = if name.ends_with('+') {
-        ("west", '-')
-    } else {
+    }
+    let (meant, other) = if signed.starts_with('-') {
         ("east", '+')
+    } else {
+        ("west", '-')
     };
-    let what = format!(
-        "\"{}\" would be {meant} of Greenwich",
-        to_single_line(tz, 40)
-    );
-    let hours = to_single_line(&tz[4..], 10);
-    Err(Error::usage(what).hint(format!(
-        "use a city such as Europe/Berlin, or Etc/GMT{other}{hours}, which has the sign of POSIX"
-    )))
+    // Only whole hours have such a name.
+    let hours = hours.trim_end_matches(":00").parse::<u8>();
+    let named = hours.map_or(String::new(), |hours| {
+        format!(", or Etc/GMT{other}{hours}, which has the sign of POSIX")
+    });
+    let shown = to_single_line(tz, 40);
+    let what = format!("\"{shown}\" would be {meant} of Greenwich");
+    Err(Error::usage(what).hint(format!("use a city such as Europe/Berlin{named}")))
 }

@@ -82,8 +82,7 @@ impl ChatRequest {
         };
         // A null counts as an absent field.
         object.retain(|_, value| !value.is_null());
-        let choices: Option<u64> = field(&fields, "n", "a whole number")?;
-        if choices.is_some_and(|choices| choices != 1) {
+        if fields.get("n").is_some_and(|choices| *choices != 1) {
             return Err(Refusal::of_param("n", "bantam returns one choice"));
         }
         let temperature: Option<f64> = field(&fields, "temperature", "a number")?;
@@ -104,10 +103,11 @@ impl ChatRequest {
             let why = "tools of the client need the whole conversation: leave out X-Session";
             return Err(Refusal::of_param("tools", why));
         }
-        let stop = match fields.get("stop") {
+        let mut stop: Vec<String> = match fields.get("stop") {
             Some(Value::String(text)) => vec![text.clone()],
             _ => field(&fields, "stop", "a string or an array of strings")?,
         };
+        stop.retain(|text| !text.is_empty());
         let options = field(&fields, "stream_options", "an object of true and false")?;
         let limit = |name| field::<Option<i64>>(&fields, name, "a whole number");
         let max_tokens = limit("max_completion_tokens")?.or(limit("max_tokens")?);
@@ -131,17 +131,21 @@ impl ChatRequest {
         Ok(request)
     }
 
-    /// Applies `tool_choice`. A named tool is the only one left, and must be called.
+    /// Applies `tool_choice`. Named tools are the only ones left; a single one must be called, several as their mode says.
     fn choose_tools(&mut self, choice: &Value) -> Result<(), Refusal> {
-        let name = choice["function"]["name"].as_str();
-        self.must_call = name.is_some() || choice == "required";
-        if choice == "none" {
-            self.tools.clear();
-        }
+        let allowed = choice.get("allowed_tools").unwrap_or(choice);
+        let mode = choice.as_str().or(allowed["mode"].as_str());
+        let listed = allowed["tools"].as_array();
+        let listed = listed.map_or(std::slice::from_ref(choice), Vec::as_slice);
+        let is_named = |tool: &ClientTool| {
+            let is_it = |one: &Value| one.get("function").unwrap_or(one)["name"] == *tool.name;
+            listed.iter().any(is_it)
+        };
+        self.must_call = mode == Some("required") || mode.is_none() && choice.is_object();
         self.tools
-            .retain(|tool| name.is_none_or(|name| tool.name == name));
+            .retain(|tool| mode != Some("none") && (!choice.is_object() || is_named(tool)));
         let is_left = choice.is_null() || choice == "auto" || choice == "none";
-        if is_left || self.must_call && !self.tools.is_empty() {
+        if is_left || (self.must_call || mode == Some("auto")) && !self.tools.is_empty() {
             return Ok(());
         }
         let why = "must be auto, none, required or one of the functions";
@@ -189,11 +193,12 @@ fn question(mut messages: Vec<Message>) -> Result<(Vec<Message>, Option<User>), 
 fn messages(list: &[Value]) -> Result<Vec<Message>, Refusal> {
     let mut messages = Vec::new();
     for (i, value) in list.iter().enumerate() {
-        let place = format!("messages[{i}]");
-        let message = message(value, &place)?;
+        let message = message(value, &format!("messages[{i}]"))?;
         match (messages.last_mut(), message) {
             (Some(Message::User(before)), Message::User(next)) => {
-                before.content = format!("{}\n\n{}", before.content, next.content);
+                // Copying both would take minutes for many messages.
+                before.content.push_str("\n\n");
+                before.content.push_str(&next.content);
                 before.media.extend(next.media);
             }
             (_, message) => messages.push(message),
@@ -246,12 +251,12 @@ fn text(value: &Value) -> String {
 
 /// Returns the text and the files of a message's content.
 fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> {
+    let why = "must be a string or a list of parts";
     let parts = match value {
         Value::Null => return Ok(Default::default()),
         Value::String(text) => return Ok((text.clone(), Vec::new())),
         Value::Array(parts) => parts,
         _ => {
-            let why = "must be a string or a list of parts";
             return Err(Refusal::of_param(place, why));
         }
     };

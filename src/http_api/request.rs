@@ -97,16 +97,13 @@ impl<'a> Reader<'a> {
     fn more(&mut self, part: &str) -> Result<(), Refusal> {
         let mut piece = [0; 16 << 10];
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let read = if left.is_zero() {
-            Err(ErrorKind::TimedOut.into())
-        } else {
-            let set = self.stream.set_read_timeout(Some(left));
-            set.and_then(|()| self.stream.read(&mut piece))
-        };
+        // After the deadline, there is no valid timeout.
+        let set = self.stream.set_read_timeout(Some(left));
+        let read = set.and_then(|()| self.stream.read(&mut piece));
         match read.map_err(|e| e.kind()) {
             Ok(count @ 1..) => self.ahead.extend_from_slice(&piece[..count]),
             Err(ErrorKind::Interrupted) => {}
-            Err(ErrorKind::TimedOut | ErrorKind::WouldBlock) => {
+            Err(ErrorKind::TimedOut | ErrorKind::WouldBlock | ErrorKind::InvalidInput) => {
                 return Err(Refusal::new(408, format!("{part} did not arrive in time")));
             }
             Ok(0) | Err(_) => {

@@ -29,6 +29,7 @@ struct ActiveTurn {
     draft: String,
     /// Number of shown bytes of the draft.
     shown: usize,
+    takes_drafts: bool,
     /// Earliest times of the next draft and the next typing action.
     next_draft: Instant,
     next_typing: Instant,
@@ -105,6 +106,7 @@ impl Activity {
                     id: self.last_id,
                     draft: String::new(),
                     shown: 0,
+                    takes_drafts: self.drafts,
                     next_draft: now,
                     next_typing: now,
                 };
@@ -125,8 +127,8 @@ impl Activity {
         let now = Instant::now();
         let mut state = self.turns.lock();
         let turns = state.turns.iter_mut();
-        let (chat, turn) = turns.min_by_key(|(chat, turn)| self.next_update(chat, turn).0)?;
-        let (at, method) = self.next_update(chat, turn);
+        let (chat, turn) = turns.min_by_key(|(chat, turn)| next_update(chat, turn).0)?;
+        let (at, method) = next_update(chat, turn);
         if at > now {
             return Some(at);
         }
@@ -152,23 +154,25 @@ impl Activity {
                 (turn.next_draft, turn.next_typing) = (then, then);
             }
             // The server, or this chat, does not support drafts.
-            (Err(Failure::Refused(..) | Failure::Unauthorized(_)), _) if method == DRAFT => {
-                self.drafts = false;
+            (Err(Failure::Refused(..) | Failure::Unauthorized(_)), Some(turn))
+                if method == DRAFT =>
+            {
+                turn.takes_drafts = false;
             }
             _ => {}
         }
         Some(now)
     }
+}
 
-    /// Returns the time and the method of a turn's next update.
-    fn next_update(&self, chat: &str, turn: &ActiveTurn) -> (Instant, &'static str) {
-        let has_more = turn.draft.trim().len() > turn.shown;
-        // Groups, whose ids are negative, do not support drafts.
-        let shows_draft = self.drafts && has_more && !chat.contains(['-', '_']);
-        if shows_draft && turn.next_draft <= turn.next_typing {
-            (turn.next_draft, DRAFT)
-        } else {
-            (turn.next_typing, "sendChatAction")
-        }
+/// Returns the time and the method of a turn's next update.
+fn next_update(chat: &str, turn: &ActiveTurn) -> (Instant, &'static str) {
+    let has_more = turn.draft.trim().len() > turn.shown;
+    // Groups, whose ids are negative, do not support drafts.
+    let shows_draft = turn.takes_drafts && has_more && !chat.contains(['-', '_']);
+    if shows_draft && turn.next_draft <= turn.next_typing {
+        (turn.next_draft, DRAFT)
+    } else {
+        (turn.next_typing, "sendChatAction")
     }
 }

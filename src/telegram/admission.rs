@@ -72,8 +72,8 @@ impl Chats {
         if !self.strangers.is_known(user).unwrap_or(false) {
             return Some("This user has not written to this bot.".to_owned());
         }
-        // The confirmation counts only after its question.
-        let is_confirmed = data == CONFIRM && sync::lock(&self.asked).remove(&user);
+        // The confirmation counts only after its question, and only once.
+        let is_confirmed = sync::lock(&self.asked).remove(&user) && data == CONFIRM;
         let (text, buttons) = match data {
             LET_IN | CONFIRM if !is_confirmed => (
                 format!(

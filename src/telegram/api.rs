@@ -55,7 +55,8 @@ impl Failure {
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Unauthorized(m) => {
-                format!("Telegram refused the token ({m}): copy it again from @BotFather")
+                let to = "channels.telegram.token, or TELEGRAM_BOT_TOKEN";
+                format!("Telegram refused the token ({m}): copy it again from @BotFather into {to}")
             }
             Self::Refused(409, m) => {
                 format!("another program is polling with this token, or a webhook is set ({m})")
@@ -79,7 +80,7 @@ impl Failure {
 
     /// Whether the server may accept the same text without its styles.
     pub(super) fn is_about_text(&self) -> bool {
-        let others = ["not found", "not modified", "TOPIC_"];
+        let others = ["to edit", "thread not", "not modified", "TOPIC_"];
         match self {
             Self::Refused(400, why) => {
                 !self.is_about_chat() && !others.iter().any(|other| why.contains(other))

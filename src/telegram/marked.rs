@@ -52,33 +52,36 @@ impl<'a> Marked<'a> {
         self.text.len()
     }
 
+    /// Returns the range of the bot's name, with its `@`, in a command at the start: `/new@NAME`.
+    pub(super) fn command_bot(&self) -> Option<Range<usize>> {
+        let first = self.text.split(char::is_whitespace).next()?;
+        let place = first.find('@')?..first.len();
+        first.starts_with('/').then_some(place)
+    }
+
     /// Returns the ranges of mentions of the bot.
     pub(super) fn names(&self, me: &Me) -> Vec<Range<usize>> {
         let name = format!("@{}", me.username);
+        let is_name = |place: &Range<usize>| self.text[place.clone()].eq_ignore_ascii_case(&name);
         let named = |entity: &Value| {
-            let (place, kind) = (self.place(entity)?, entity["type"].as_str()?);
-            // A command may include the name of its bot.
-            let start = match kind {
-                "bot_command" => place.start + self.text[place.clone()].find('@')?,
-                _ => place.start,
-            };
-            let is_named = match kind {
-                "mention" | "bot_command" => {
-                    self.text[start..place.end].eq_ignore_ascii_case(&name)
-                }
+            let place = self.place(entity)?;
+            let is_named = match entity["type"].as_str()? {
+                "mention" => is_name(&place),
                 "text_mention" => entity["user"]["id"].as_i64() == Some(me.id),
                 _ => false,
             };
-            is_named.then_some(start..place.end)
+            is_named.then_some(place)
         };
-        self.entities.iter().filter_map(named).collect()
+        let command = self.command_bot().filter(is_name);
+        let mentions = self.entities.iter().filter_map(named);
+        mentions.chain(command).collect()
     }
 
     /// Returns the text without mentions of the bot, and with the addresses of links and buttons.
     pub(super) fn read(&self, me: Option<&Me>) -> String {
         let names = me.map_or(Vec::new(), |me| self.names(me));
-        let mut changes: Vec<(Range<usize>, String)> = Vec::new();
-        changes.extend(names.into_iter().map(|place| (place, String::new())));
+        let names = names.into_iter().chain(me.and(self.command_bot()));
+        let mut changes: Vec<_> = names.map(|place| (place, String::new())).collect();
         let links = self
             .entities
             .iter()

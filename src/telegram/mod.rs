@@ -17,7 +17,6 @@ pub(crate) mod strangers;
 mod update;
 mod upload;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
@@ -40,10 +39,6 @@ pub(crate) use send::MessageSender;
 
 /// Transcribes a recording.
 pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Budget) -> Result<String> + Send + Sync;
-
-/// Hint for a rejected token.
-const REFUSED_TOKEN: &str =
-    "copy it again from @BotFather into channels.telegram.token, or TELEGRAM_BOT_TOKEN";
 
 /// Maximum back-off.
 const MAX_BACK_OFF: Duration = Duration::from_secs(60);
@@ -109,7 +104,8 @@ impl Channel for Telegram {
         let poller = Poller {
             settings: self.settings.clone(),
             chats: self.chats.clone(),
-            albums: VecDeque::new(),
+            albums: Vec::new(),
+            parts: Vec::new(),
         };
         poller.run();
         Ok(())

@@ -1,6 +1,5 @@
 //! The long poll: fetches updates, records them, and only then confirms them with the offset of the next poll.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use super::api::Failure;
 use super::chats::Chats;
 use super::send::MessageSender;
 use super::update::{self, IncomingMessage, KINDS, Me, Press, Update};
-use super::{CHANNEL, MAX_BACK_OFF, REFUSED_TOKEN, Settings, tries};
+use super::{CHANNEL, MAX_BACK_OFF, Settings, tries};
 use crate::bus::{Command, Inbound, Inbox, Origin, Source, TelegramMessage, message_id};
 use crate::error;
 use crate::log::Level;
@@ -42,7 +41,9 @@ pub(super) struct Poller {
     pub settings: Settings,
     pub chats: Arc<Chats>,
     /// The latest albums in groups that are addressed to the bot by one of their pictures.
-    pub albums: VecDeque<String>,
+    pub albums: Vec<String>,
+    /// The latest parts of other albums, of which a later part may address the bot.
+    pub parts: Vec<Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub(crate) enum PollEvent<'a> {
     Failing(&'a str),
 }
 
-/// Number of remembered albums.
+/// Number of remembered albums, and of remembered parts.
 const MAX_ALBUMS: usize = 16;
 
 /// Handles an event of the poller. Returns whether the program is about to restart.
@@ -105,15 +106,14 @@ impl Poller {
                     // Updates that cannot be recorded remain at Telegram.
                     let inbox = self.inbox().clone();
                     if let Err(e) = inbox.while_serving(|| self.take(updates, &me)) {
-                        self.pause(&mut back_off, &format!("cannot record messages: {e}"), None);
+                        let failure = Failure::Failing(format!("cannot record messages: {e}"));
+                        self.pause(&mut back_off, &failure);
                         continue;
                     }
-                    if !std::mem::replace(&mut back_off, BackOff::new())
-                        .reason
-                        .is_empty()
-                    {
+                    if !back_off.reason.is_empty() {
                         self.log(Level::Info, "polling works again");
                     }
+                    back_off = BackOff::new();
                     self.watch(PollEvent::Polled);
                     let last = updates.iter().filter_map(update_id).max();
                     let next = last.map(|last| last + 1);
@@ -124,17 +124,7 @@ impl Poller {
                     }
                     offset = next;
                 }
-                Err(failure) => {
-                    let time = match failure {
-                        Failure::TooMany(time) => Some(time),
-                        Failure::Unauthorized(_) => Some(MAX_BACK_OFF),
-                        Failure::Refused(409, _) if back_off.tries.made() >= QUICK_TRIES => {
-                            Some(CONFLICT_BACK_OFF)
-                        }
-                        _ => None,
-                    };
-                    self.pause(&mut back_off, &failure.text(), time);
-                }
+                Err(failure) => self.pause(&mut back_off, &failure),
             }
         }
     }
@@ -167,18 +157,13 @@ impl Poller {
 
     /// Gets the bot's account, and registers its commands.
     fn introduce(&self, back_off: &mut BackOff) -> Option<Me> {
-        let mut account = None;
-        while account.is_none() && !self.is_stopping() {
+        let me = loop {
             match self.call("getMe", &json!({}), Duration::ZERO) {
-                Ok(me) => account = Some(me),
-                Err(Failure::Unauthorized(why)) => {
-                    let why = format!("Telegram refused the token ({why}): {REFUSED_TOKEN}");
-                    self.pause(back_off, &why, Some(MAX_BACK_OFF));
-                }
-                Err(e) => self.pause(back_off, &e.text(), None),
+                Ok(me) => break me,
+                Err(_) if self.is_stopping() => return None,
+                Err(failure) => self.pause(back_off, &failure),
             }
-        }
-        let me = account?;
+        };
         let commands: Vec<Value> = COMMANDS
             .iter()
             .map(|(command, about)| json!({"command": command, "description": about}))
@@ -205,19 +190,19 @@ impl Poller {
                 update::album(update),
                 update::read(update, &self.settings, me),
             ) {
-                self.albums.push_back(album.to_owned());
+                self.albums.push(album.to_owned());
             }
         }
-        while self.albums.len() > MAX_ALBUMS {
-            self.albums.pop_front();
-        }
+        let old = self.albums.len().saturating_sub(MAX_ALBUMS);
+        self.albums.drain(..old);
         let addressed = Settings {
             answers_all: true,
             ..self.settings.clone()
         };
         let (mut messages, mut edits) = (Vec::new(), Vec::new());
         let (mut unknown, mut presses) = (Vec::new(), Vec::new());
-        for update in updates {
+        let mut parts = Vec::new();
+        for update in self.parts.iter().chain(updates) {
             let Some(update_id) = update_id(update) else {
                 continue;
             };
@@ -225,13 +210,9 @@ impl Poller {
             if self.inbox().is_known(&id)? {
                 continue;
             }
-            let is_of_album = update::album(update)
-                .is_some_and(|album| self.albums.iter().any(|known| known == album));
-            let settings = if is_of_album {
-                &addressed
-            } else {
-                &self.settings
-            };
+            let album = update::album(update);
+            let known = album.filter(|album| self.albums.contains(&(*album).to_owned()));
+            let settings = known.map_or(&self.settings, |_| &addressed);
             match update::read(update, settings, me) {
                 Update::Message(message) if message.is_edit => {
                     edits.extend(Self::inbound(id, message));
@@ -258,6 +239,7 @@ impl Poller {
                     self.inbox().finish(&[id])?;
                     self.chats.report_unreadable(&chat, &kind);
                 }
+                Update::Ignored if album.is_some() => parts.push(update.clone()),
                 Update::UnknownUser(_) | Update::Ignored => {}
             }
         }
@@ -268,6 +250,8 @@ impl Poller {
         for (press, shown) in presses {
             self.acknowledge(&press, &shown);
         }
+        parts.drain(..parts.len().saturating_sub(MAX_ALBUMS));
+        self.parts = parts;
         self.tell_of_strangers(unknown)
     }
 
@@ -319,40 +303,47 @@ impl Poller {
             ..Inbound::message(origin, session, message.text)
         };
         let head = inbound.text.strip_suffix(&said).unwrap_or_default();
-        if inbound.command.is_none() && !said.is_empty() && head.lines().count() <= 1 {
-            // In a group, a skill or an unknown command is also known by its slash.
-            return vec![Inbound {
-                text: said,
-                ..inbound
-            }];
+        if inbound.command.is_none() && !said.is_empty() {
+            // A skill or an unknown command is known by its slash, also in a group and in a reply.
+            let quoted = if head.lines().count() > 1 { head } else { "" };
+            let text = format!("{said}\n\n{quoted}").trim_end().to_owned();
+            return vec![Inbound { text, ..inbound }];
         }
         let rest = said.split_once(char::is_whitespace).unwrap_or_default().1;
         let is_bare = rest.trim().is_empty() && inbound.files().is_empty();
         if is_bare || inbound.command != Some(Command::New) {
             return vec![inbound];
         }
-        let before = inbound.text.strip_suffix(&said).unwrap_or_default();
         let question = Inbound {
             id: format!("{}:question", inbound.id),
             command: None,
-            text: format!("{before}{}", rest.trim()),
+            text: format!("{head}{}", rest.trim()),
             ..inbound.clone()
         };
         vec![inbound, question]
     }
 
     /// Waits before the next try, and logs each reason once.
-    fn pause(&self, failing: &mut BackOff, why: &str, time: Option<Duration>) {
+    fn pause(&self, failing: &mut BackOff, failure: &Failure) {
         if self.is_stopping() {
             return;
         }
+        let why = failure.text();
+        let time = match failure {
+            Failure::TooMany(time) => Some(*time),
+            Failure::Unauthorized(_) => Some(MAX_BACK_OFF),
+            Failure::Refused(409, _) if failing.tries.made() >= QUICK_TRIES => {
+                Some(CONFLICT_BACK_OFF)
+            }
+            _ => None,
+        };
         if failing.reason != why {
             self.log(Level::Warn, &format!("polling: {why}"));
-            why.clone_into(&mut failing.reason);
+            failing.reason.clone_from(&why);
         }
         // A single failure is not reported as an event.
         if time.is_some() || failing.tries.made() > 0 {
-            self.watch(PollEvent::Failing(why));
+            self.watch(PollEvent::Failing(&why));
         }
         let wait = failing.tries.wait(time).unwrap_or(MAX_BACK_OFF);
         let wait = wait.min(MAX_BACK_OFF);

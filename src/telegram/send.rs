@@ -24,9 +24,8 @@ use crate::text::{clip, to_single_line};
 
 /// Maximum length of a caption, in UTF-16 units (Bot API, `sendDocument`).
 const MAX_CAPTION: usize = 1024;
-/// Maximum length of a text that is sent as messages, about 20 of them, in UTF-16 units. A longer text is sent as a file, after
-/// its beginning of up to so many bytes.
-const MAX_TEXT: usize = 80_000;
+/// Maximum number of messages for one text. A longer text is sent as a file, after its beginning of up to so many bytes.
+const MAX_PIECES: usize = 20;
 const BEGINNING: usize = 3000;
 /// Maximum number of consecutive failures, about two minutes, of a message while the server accepts other calls.
 const MAX_FAILURES: u32 = 7;
@@ -195,7 +194,7 @@ impl MessageSender {
         let sent = if pending.starts >= MAX_STARTS {
             let why = "sending it crashed bantam three times";
             Err(Failure::Refused(0, why.to_owned()))
-        } else if is_too_long(pending) {
+        } else if needs_file(pending) {
             let sent = self.send_as_file(pending);
             if self.is_ok("writing a long answer to a file", &sent) {
                 return;
@@ -303,9 +302,10 @@ impl MessageSender {
         }
         let why = what_happened(failure);
         (self.log)(Level::Error, &format!("a message to {} {why}", item.to));
-        if failure.is_about_chat() {
+        // A chat that takes not even the notice may have rules of its own.
+        if failure.is_about_chat() || item.text.starts_with(NOTICE) {
             self.tell_owner_of_refusal(chat_of(item), &why);
-        } else if !item.text.starts_with(NOTICE) {
+        } else {
             self.post(&notice(item, failure));
         }
         Tried::Refused(why)
@@ -403,9 +403,7 @@ impl MessageSender {
         while let Some(part) = parts.pop_front() {
             result = send(&part, "", is_last && parts.is_empty());
             match &result {
-                Err(Failure::Refused(400, why))
-                    if why.contains("too long") && part.len() > MIN_DIVIDED =>
-                {
+                Err(Failure::Refused(400, why)) if is_too_long(why) && part.len() > MIN_DIVIDED => {
                     let half = clip(&part, part.len() / 2);
                     // Lines stay whole if possible, words and addresses anyway.
                     let space = half.rfind('\n').or(half.rfind(char::is_whitespace));
@@ -422,11 +420,16 @@ impl MessageSender {
     }
 }
 
-/// Whether a text is too long to be sent as messages.
-fn is_too_long(Pending { item, pieces, .. }: &Pending) -> bool {
+/// Whether a text is sent as a file, because it would be too many messages.
+fn needs_file(Pending { item, pieces, .. }: &Pending) -> bool {
     let is_text =
         *pieces == 0 && item.file.is_empty() && item.buttons.is_empty() && item.edits.is_none();
-    is_text && item.text.encode_utf16().count() > MAX_TEXT
+    is_text && markdown::pieces(&item.text).len() > MAX_PIECES
+}
+
+/// Whether a refusal such as `MESSAGE_TOO_LONG` is about the length of a text.
+fn is_too_long(why: &str) -> bool {
+    why.to_lowercase().replace('_', " ").contains("too long")
 }
 
 /// Whether a text fits in a caption, also without its styles.

@@ -113,7 +113,11 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
         return Update::Press(press(message, user, chat));
     }
     let said = Marked::new(message);
-    if !is_private && !settings.answers_all && !is_addressed(message, &said, me) {
+    let names = said.names(me);
+    let bot = said.command_bot();
+    let is_for_other = bot.is_some_and(|bot| !names.contains(&bot));
+    let is_ours = settings.answers_all || is_addressed(message, &said, me);
+    if !is_private && (is_for_other || !is_ours) {
         return Update::Ignored;
     }
     let author = author(message);
@@ -166,7 +170,7 @@ fn hidden(message: &Value, me: &Me) -> Option<Update> {
 fn unreadable(message: &Value) -> Option<String> {
     const COMMON: &str = "from chat sender_chat forward_origin reply_to_message external_reply quote via_bot reply_markup \
                           link_preview_options reply_to_story sender_business_bot direct_messages_topic";
-    const NOTICES: &str = "ed _set _done _info _member _members _photo hidden gift";
+    const NOTICES: &str = "ed _set _done _info _member _members chat_photo hidden gift";
     let is_notice =
         |name: &str| NOTICES.split(' ').any(|end| name.ends_with(end)) || name == "pinned_message";
     let is_content = |(name, value): &(&String, &Value)| {

@@ -338,11 +338,11 @@ fn default_job_answer_goes_to_owner() {
             .exits(0)
             .says("bantam sessions list");
     }
-    for zone in ["UTC+2", "gmt-3", "UTC+5:30"] {
+    for zone in ["UTC+2", "gmt-3", "UTC+5:30", "UTC2", "CEST+02:00"] {
         let add = ["add", "-m", "look", "-c", "@daily", "--tz", zone];
         cron(&home, add).fails(2).says("Greenwich");
     }
-    for zone in ["Etc/GMT-2", "CET-1CEST,M3.5.0,M10.5.0/3", "UTC"] {
+    for zone in ["Etc/GMT-2", "CET-1CEST,M3.5.0,M10.5.0/3", "UTC", "GMT+0"] {
         cron(&home, ["add", "-m", "look", "-c", "@daily", "--tz", zone]).exits(0);
     }
 }

@@ -46,6 +46,7 @@ fn a_styled_text_that_is_refused_arrives_without_its_styles() {
         Reply::call("message", &picture),
         Reply::text("Sent."),
         Reply::text(&words),
+        Reply::text(&words),
     ];
     let (model, api) = (Model::scripted(replies), BotApi::start());
     let home = Home::with(&config(&model, &api));
@@ -70,11 +71,20 @@ fn a_styled_text_that_is_refused_arrives_without_its_styles() {
     let texts = api.wait_for_texts(OWNER, 6)[3..].to_vec();
     assert_eq!(texts, ["seen (https://site.example/seen)", "", "Sent."]);
     // The server counts otherwise.
-    refuse("sendMessage", "Bad Request: message is too long");
-    refuse("sendMessage", "Bad Request: message is too long");
-    api.text(OWNER, "in halves");
-    let halves = api.wait_for_texts(OWNER, 8)[6..].to_vec();
-    assert_eq!(halves.join(" "), words.trim_end());
+    let long = [
+        "Bad Request: message is too long",
+        "Bad Request: MESSAGE_TOO_LONG",
+    ];
+    for (why, count) in long.into_iter().zip([8, 10]) {
+        refuse(
+            "sendMessage",
+            "Bad Request: can't parse entities: user not found",
+        );
+        refuse("sendMessage", why);
+        api.text(OWNER, "in halves");
+        let halves = api.wait_for_texts(OWNER, count)[count - 2..].to_vec();
+        assert_eq!(halves.join(" "), words.trim_end());
+    }
     ends(gateway);
 }
 
@@ -129,6 +139,7 @@ fn missing_network_at_start_is_waited_for() {
     let home = Home::with(&config(&model, &api));
     api.fault("getMe", Fault::Page(502));
     api.fault("getMe", Fault::CutBefore);
+    api.fault("getMe", Fault::TooMany(3));
     // Pages of a captive portal are no answers of Telegram, and refuse nothing.
     for status in [403, 404, 401] {
         api.fault("sendMessage", Fault::Page(status));
@@ -137,6 +148,9 @@ fn missing_network_at_start_is_waited_for() {
     api.text(OWNER, "hello");
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Here."]);
     ends(gateway);
+    let tries = api.asked("getMe");
+    let waited = tries[3].at - tries[2].at;
+    assert!(waited >= Duration::from_secs(3), "{waited:?}");
 }
 
 #[test]
@@ -233,6 +247,7 @@ fn the_owner_is_told_once_of_a_chat_that_takes_nothing() {
         ),
         (400, "Bad Request: CHAT_WRITE_FORBIDDEN"),
         (400, "Bad Request: have no rights to send a message"),
+        (400, "Bad Request: of a kind to come"),
     ];
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let api = BotApi::start();
@@ -268,6 +283,7 @@ fn a_long_answer_delays_no_other_chat() {
         "A line of sixty-four characters, with its end, makes it longer.\n".repeat(bytes / 64)
     };
     let (pieces, file) = (long(60_000), long(800_000));
+    let bold = "**word** ".repeat(3000);
     let answers = (pieces.clone(), file.clone());
     let in_one_event = |text: &str| {
         let choice = json!({ "index": 0, "delta": { "content": text }, "finish_reason": "stop" });
@@ -277,6 +293,7 @@ fn a_long_answer_delays_no_other_chat() {
     let model = Model::answering(move |request, _| match request.last("user") {
         asked if asked.contains("pieces") => in_one_event(&answers.0),
         asked if asked.contains("file") => in_one_event(&answers.1),
+        asked if asked.contains("bold") => in_one_event(&bold),
         _ => Reply::text("Hello."),
     });
     let (api, home) = crate::bot::home(&model);
@@ -284,7 +301,10 @@ fn a_long_answer_delays_no_other_chat() {
     api.weather(move |method| method.starts_with("sendM").then(|| slow.clone()));
     let gateway = start(&home);
     let sent = |state: &State, chat| state.sent.iter().filter(|sent| sent.chat == chat).count();
-    for (n, asked) in ["in pieces", "as a file"].into_iter().enumerate() {
+    for (n, asked) in ["in pieces", "as a file", "in bold"]
+        .into_iter()
+        .enumerate()
+    {
         let before = api.texts(OWNER).len();
         api.text(OWNER, asked);
         api.wait_for_texts(OWNER, before + 1);
@@ -297,7 +317,7 @@ fn a_long_answer_delays_no_other_chat() {
         );
         let took = begun.elapsed();
         assert!(took < time, "{asked}: {took:?}");
-        let all = [15, 2][n];
+        let all = [15, 2, 5][n];
         assert_eq!(api.wait_for_texts(OWNER, before + all).len(), before + all);
     }
     ends(gateway);
@@ -337,6 +357,25 @@ fn slow_draft_does_not_delay_other_chats() {
     model.release();
     api.wait_for_texts(OWNER, 1);
     assert!(begun.elapsed() > SLOW * 3 / 4, "{:?}", begun.elapsed());
+    ends(gateway);
+}
+
+#[test]
+fn a_refused_draft_stops_no_other_drafts() {
+    let model = Model::answering(|_, _| Reply::text("one two three").held_after(3));
+    let (api, home) = crate::bot::home(&model);
+    let gateway = start(&home);
+    api.fault(
+        "sendMessageDraft",
+        Fault::Error(403, "Forbidden: bot was blocked by the user"),
+    );
+    for (count, user) in [(1, OWNER), (2, OTHER)] {
+        api.text(user, "hello");
+        api.wait_for_asked("sendMessageDraft", count);
+    }
+    model.release();
+    model.release();
+    api.wait_for_texts(OTHER, 1);
     ends(gateway);
 }
 
@@ -452,6 +491,7 @@ fn a_message_that_cannot_be_read_gets_one_notice() {
     }
     // A kind that does not exist yet, a notice of the chat, and a list that can be read.
     api.message(OWNER, OWNER, &json!({"hologram": {"file_id": "x"}}));
+    api.message(OWNER, OWNER, &json!({"round_photo": {"file_id": "x"}}));
     for notice in [
         json!({"message_auto_delete_timer_changed": {"message_auto_delete_time": 9}}),
         json!({"left_chat_member": {"id": 5, "is_bot": false, "first_name": "Eve"}}),
@@ -465,11 +505,11 @@ fn a_message_that_cannot_be_read_gets_one_notice() {
             {"id": 1, "text": "milk"}, {"id": 2, "text": "bread"}
         ]}}),
     );
-    let texts = api.wait_for_texts(OWNER, 3);
+    let texts = api.wait_for_texts(OWNER, 4);
     ends(gateway);
     let all = texts.join("\n");
-    assert_eq!(api.texts(OWNER).len(), 3, "{texts:?}");
-    has_all(&all, ["(story)", "(hologram)"]);
+    assert_eq!(api.texts(OWNER).len(), 4, "{texts:?}");
+    has_all(&all, ["(story)", "(hologram)", "(round_photo)"]);
     has_all(&all, ["[checklist: Shopping: milk / bread]"]);
     assert_eq!(model.requests().len(), 1);
 }

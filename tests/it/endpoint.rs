@@ -525,6 +525,10 @@ fn a_demanded_call_is_one_of_the_clients_tools() {
     let door = open(&home);
     let function = |name: &str| json!({ "type": "function", "function": { "name": name } });
     let tools = json!([function("answer"), function("read_file")]);
+    let allowed = |mode: &str| {
+        let allowed = json!({ "mode": mode, "tools": [function("answer")] });
+        json!({ "type": "allowed_tools", "allowed_tools": allowed })
+    };
     let ask = |choice: Value| {
         let messages = json!([{ "role": "user", "content": "2 + 2?" }]);
         let body = json!({ "messages": messages, "tools": tools, "tool_choice": choice });
@@ -533,6 +537,8 @@ fn a_demanded_call_is_one_of_the_clients_tools() {
     for (choice, offered) in [
         (json!("required"), &["answer", "read_file"][..]),
         (function("answer"), &["answer"]),
+        (json!({ "type": "function", "name": "answer" }), &["answer"]),
+        (allowed("required"), &["answer"]),
     ] {
         let answer = ask(choice.clone()).is(200).json();
         let called = &answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"];
@@ -541,7 +547,17 @@ fn a_demanded_call_is_one_of_the_clients_tools() {
         assert_eq!(sent.body["tool_choice"], "required", "{choice}");
         assert_eq!(sent.tools(), offered, "{choice}");
     }
-    for wrong in [function("nosuch"), json!("always"), json!({ "type": "x" })] {
+    ask(allowed("auto")).is(200);
+    let sent = model.request(model.asked() - 1);
+    assert!(sent.body.get("tool_choice").is_none(), "{}", sent.body);
+    assert!(sent.tools().contains(&"answer"), "{:?}", sent.tools());
+    for wrong in [
+        function("nosuch"),
+        json!("always"),
+        json!({ "type": "x" }),
+        allowed("always"),
+        json!(5),
+    ] {
         let refused = ask(wrong.clone()).is(400).json();
         assert_eq!(refused["error"]["param"], "tool_choice", "{wrong}");
     }

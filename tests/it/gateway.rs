@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::bot::{config, dies, ends, start};
 use crate::botapi::{BOT_NAME, BotApi, Fault};
 use crate::botschema;
-use crate::harness::{Home, has_all, has_none, merged, until};
+use crate::harness::{Home, has_all, has_none, until};
 use crate::model::{Model, Reply, Request};
 
 /// The allowed user, and a stranger.
@@ -104,6 +104,15 @@ fn a_stranger_is_let_in_by_the_owner_alone() {
     api.wait_for_asked("answerCallbackQuery", 4);
     api.press(OWNER, OWNER, notice.id, "Let in");
     let question = last("all tools");
+    // A confirmation does not count after a No.
+    api.press(OWNER, OWNER, question.id, "No");
+    until("the stranger is ignored", || {
+        let sent = api.sent(OWNER).pop();
+        sent.is_some_and(|sent| sent.text.contains("is ignored"))
+    });
+    api.press_data(OWNER, OWNER, question.id, &format!("letin:{STRANGER}"));
+    let question = last("all tools");
+    has_none(&home.read("config.json"), ["666"]);
     api.press(OWNER, OWNER, question.id, "Yes, let in");
     gateway.wait_for_stderr("restarting");
     until("the stranger is told", || {
@@ -563,8 +572,15 @@ fn unknown_commands_never_reach_the_model() {
         texts.iter().any(|text| text.contains("turns running")),
         "{texts:?}"
     );
+    // A quotation or a name of a bot changes nothing.
+    let before = api.text(OWNER, "/foo@other_bot");
+    api.reply(OWNER, OWNER, before, "/bar");
+    let texts = api.wait_for_texts(OWNER, 7)[5..].join("\n");
+    has_all(&texts, ["no command /foo;", "no command /bar;"]);
     // In a group, a command of another bot is not for this one.
-    api.message(GROUP, OWNER, &json!({ "text": "/foo" }));
+    for text in ["/foo", "/new@other_bot", "/STOP@Other_Bot"] {
+        api.message(GROUP, OWNER, &json!({ "text": text }));
+    }
     api.mention(GROUP, OWNER, "badger");
     let said = api.wait_for_texts(GROUP, 1);
     has_all(&said[0], ["badger"]);
@@ -579,25 +595,35 @@ fn an_album_in_a_group_is_one_message_although_one_picture_mentions_the_bot() {
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01";
-    for (n, caption) in [None, Some(format!("@{BOT_NAME} what is this?")), None]
-        .into_iter()
-        .enumerate()
-    {
-        let mut extra = json!({
-            "media_group_id": "77", "photo": [{ "file_id": api.file(png), "file_unique_id": n.to_string(), "width": 1, "height": 1 }],
-        });
-        if let Some(caption) = caption {
-            let mention = json!([{ "type": "mention", "offset": 0, "length": BOT_NAME.len() + 1 }]);
-            extra = merged(
-                extra,
-                &json!({ "caption": caption, "caption_entities": mention }),
-            );
+    let part = |album: &str, caption: &str| {
+        let size =
+            json!({ "file_id": api.file(png), "file_unique_id": "u", "width": 1, "height": 1 });
+        let mention = json!([{ "type": "mention", "offset": 0, "length": BOT_NAME.len() + 1 }]);
+        let mut extra = json!({ "media_group_id": album, "photo": [size] });
+        if !caption.is_empty() {
+            let caption = format!("@{BOT_NAME} {caption}");
+            extra["caption"] = caption.into();
+            extra["caption_entities"] = mention;
         }
         api.message(GROUP, OWNER, &extra);
+    };
+    for caption in ["", "what is this?", ""] {
+        part("77", caption);
     }
     api.wait_for_texts(GROUP, 1);
+    // Each part comes with another poll, and the last one mentions the bot.
+    part("76", "");
+    api.wait_for_confirmation();
+    part("78", "");
+    api.wait_for_confirmation();
+    part("78", "");
+    api.wait_for_confirmation();
+    part("78", "and these?");
+    api.wait_for_texts(GROUP, 2);
     ends(gateway);
-    assert_eq!(model.requests().len(), 1);
-    let asked = model.request(0).body.to_string();
-    assert_eq!(asked.matches("was attached").count(), 3, "{asked}");
+    assert_eq!(model.requests().len(), 2);
+    for request in 0..2 {
+        let asked = model.request(request).last("user");
+        assert_eq!(asked.matches("was attached").count(), 3, "{asked}");
+    }
 }
