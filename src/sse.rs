@@ -76,10 +76,11 @@ impl Decoder {
         }
         let value = match line.iter().position(|byte| *byte == b':') {
             _ if line.starts_with(b"{") => line,
-            Some(colon) if &line[..colon] == b"data" => &line[colon + 1..],
+            Some(colon) if &line[..colon] == b"data" => line[colon + 1..].trim_ascii_start(),
             _ => return None,
         };
-        let value = value.strip_prefix(b" ").unwrap_or(value);
+        // Some gateways write the prefix of the host again.
+        let value = value.strip_prefix(b"data: ").unwrap_or(value);
         match &mut self.data {
             // No JSON continues like this, so the blank line between two events is missing.
             Some(data)
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn real_world_event_streams_are_parsed() {
-        let cases: [(&str, &[&str]); 14] = [
+        let cases: [(&str, &[&str]); 15] = [
             ("data: a\n\ndata: b\n\n", &["a", "b"]),
             ("data:a\r\n\r\ndata: b\n\ndata: c\n\n", &["a", "b", "c"]),
             (": OPENROUTER PROCESSING\n\ndata: a\n\n", &["a"]),
@@ -129,6 +130,7 @@ mod tests {
             ("data: a\r\ndata: b\r\n\r\n", &["a\nb"]),
             ("data: a", &["a"]),
             ("data:\n\n", &[""]),
+            ("data: data: a\n\ndata:\tb\n\n", &["a", "b"]),
             ("\n\n\n", &[]),
             (
                 "data: {}\ndata: {\"a\":1}\ndata: [DONE]\n",

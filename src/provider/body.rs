@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::facts::{self, HostFacts};
 use super::host::HostApi;
-use super::refusal::{RESPONSES, STALE_REASONING};
+use super::refusal::{RESPONSES, STALE_REASONING, TOOL_ROLE};
 use super::{Request, ToolOffer, anthropic, openai, responses};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
@@ -178,7 +178,11 @@ impl<'a> Draft<'a> {
                 Message::Assistant(reply) => steps.push(Step::Reply(reply)),
                 Message::ToolResult(result) => {
                     images.extend(self.taken(&result.images));
-                    steps.push(Step::Result(result));
+                    steps.push(if self.sends(TOOL_ROLE) {
+                        Step::Result(result)
+                    } else {
+                        Step::User(format!("[result] {}", result.content), Vec::new())
+                    });
                 }
             }
         }

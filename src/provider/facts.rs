@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::ToolOffer;
-use super::refusal::{Change, RESPONSES};
+use super::refusal::{Change, RESPONSES, TOOL_ROLE};
 use crate::access;
 use crate::config::Model;
 use crate::error::Result;
@@ -148,15 +148,11 @@ pub(super) fn lack(part: &str) -> String {
         "max_tokens" => "requires max_completion_tokens instead of max_tokens".to_owned(),
         "files" => "does not support PDF files".to_owned(),
         "system_role" => "does not support the system role".to_owned(),
+        TOOL_ROLE => "does not take results in a role of their own".to_owned(),
         "reasoning" => "does not take reasoning back".to_owned(),
         "null" => "does not take messages without text".to_owned(),
         part => format!("does not support {part}"),
     }
-}
-
-/// Name of a tool, as a part of a request.
-fn the_tool(name: &str) -> String {
-    format!("the tool {name}")
 }
 
 impl HostFacts {
@@ -189,8 +185,9 @@ impl HostFacts {
         if self.lacks("tools") {
             return Vec::new();
         }
-        let is_taken =
-            |tool: &&ToolOffer| self.without.is_empty() || !self.lacks(&the_tool(&tool.name));
+        let is_taken = |tool: &&ToolOffer| {
+            self.without.is_empty() || !self.lacks(&format!("the tool {}", tool.name))
+        };
         let most = self.max_tools.unwrap_or(usize::MAX);
         tools.iter().filter(is_taken).take(most).collect()
     }
@@ -212,7 +209,7 @@ impl HostFacts {
                 self.max_tokens = room.or(self.max_tokens);
             }
             Change::MaxTools(limit) => self.max_tools = Some(*limit),
-            Change::WithoutTool(name) => drop(self.without.insert(the_tool(name))),
+            Change::WithoutTool(name) => drop(self.without.insert(format!("the tool {name}"))),
         }
     }
 

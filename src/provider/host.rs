@@ -319,10 +319,8 @@ impl Host {
         // The extracted text of a PDF replaces it.
         let mut left_out = new.filter(|media| !draft.takes(media.kind()) && media.text.is_empty());
         if let Some(media) = left_out.next() {
-            let (name, lack) = (
-                &self.model().name,
-                facts::lack(facts::part_of(media.kind())),
-            );
+            let name = &self.model().name;
+            let lack = facts::lack(facts::part_of(media.kind()));
             sink.event(Event::Warning(format!("{name} {lack}; sent without")));
         }
     }

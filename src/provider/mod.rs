@@ -209,6 +209,11 @@ fn says(text: &str, any: &str) -> bool {
         .any(|all| all.split(" & ").all(|part| text.contains(part)))
 }
 
+/// Returns the rows of a table, each a name with its pattern or value.
+fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    table.split("; ").filter_map(|row| row.split_once(": "))
+}
+
 impl ProviderError {
     /// Converts this error to the user's error message.
     pub(crate) fn into_error(self, model: &str) -> Error {

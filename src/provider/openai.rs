@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::body::{BodyWriter, Draft, Extra, LongText, Step, data_url, file_name};
 use super::host::HostApi;
+use super::refusal::TOOL_ROLE;
 use super::reply::{ECHOED, REASONING_FIELD, ReadError, ReplyBuilder};
+use super::says;
 use super::values::{SIGNATURE, SIGNED, count, list, read_call, string, text_of};
 use crate::message::{Media, MediaKind, Reply, ToolCall, ToolResult};
 
@@ -119,8 +121,15 @@ impl Content<'_> {
     }
 }
 
-/// Adds a text and files to the last message if it is the user's, else to a new one.
+/// Adds a text and files to the last message if it is the user's, else to a new one. Some hosts refuse one after a result.
 fn say(turns: &mut Vec<Turn>, text: &str, media: Vec<&Media>) {
+    if turns.last().is_some_and(|turn| turn.role == "tool") {
+        turns.push(Turn {
+            role: "assistant",
+            content: Some(plain("[continuing]")),
+            ..Turn::default()
+        });
+    }
     let is_users = turns.last().is_some_and(|turn| turn.role == "user");
     let last = if is_users { turns.pop() } else { None };
     let mut content = last.and_then(|turn| turn.content).unwrap_or(plain(""));
@@ -168,8 +177,15 @@ fn media_part(media: &Media) -> Value {
 }
 
 fn said<'a>(reply: &'a Reply, draft: &Draft<'a>) -> Turn<'a> {
-    let calls = reply.calls.iter().enumerate();
-    let calls = calls.map(|(n, call)| call_of(call, n == 0, reply, draft));
+    let mut text = Cow::Borrowed(reply.text.as_str());
+    let mut calls = Vec::new();
+    for (n, call) in reply.calls.iter().enumerate() {
+        if draft.sends(TOOL_ROLE) {
+            calls.push(call_of(call, n == 0, reply, draft));
+        } else {
+            text += Cow::Owned(format!("\n[calls {} {}]", call.name, call.object()));
+        }
+    }
     let details = ECHOED.map(|name| Some((name, Cow::Borrowed(draft.echo(reply, name)?))));
     let mut extra: Extra = details.into_iter().flatten().collect();
     // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
@@ -180,11 +196,11 @@ fn said<'a>(reply: &'a Reply, draft: &Draft<'a>) -> Turn<'a> {
     if !extra.contains_key("reasoning_content") && draft.adds("reasoning") {
         extra.insert("reasoning_content", Cow::Owned("".into()));
     }
-    let is_null = reply.text.is_empty() && draft.sends("null");
+    let is_null = text.is_empty() && draft.sends("null");
     Turn {
         role: "assistant",
-        content: (!is_null).then(|| plain(reply.text.as_str())),
-        tool_calls: calls.collect(),
+        content: (!is_null).then(|| plain(text)),
+        tool_calls: calls,
         extra,
         ..Turn::default()
     }
@@ -239,6 +255,9 @@ struct TextDelta<'a> {
     _role: IgnoredAny,
 }
 
+/// Words in the reasons of hosts that end a reply because something failed. Another sample may be good.
+const FAILURES: &str = "error | malformed | unexpected_tool_call | insufficient_system | abort";
+
 /// Reads an event of a stream, or a whole body.
 pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError> {
     if let Ok(event) = serde_json::from_str::<TextEvent>(event) {
@@ -252,9 +271,10 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError
     let event = wrapped.unwrap_or(&event);
     let choices = list(&event["choices"]);
     if let Some(choice) = choices.first() {
-        if string(&choice["finish_reason"]).eq_ignore_ascii_case("error") {
+        let reason = string(&choice["finish_reason"]);
+        if says(&reason.to_lowercase(), FAILURES) {
             let error = Some(&choice["error"]).filter(|error| !error.is_null());
-            let unknown = "the model failed".into();
+            let unknown = format!("the model failed: {reason}").into();
             return Err(ReadError::refusal(error.unwrap_or(&unknown)));
         }
         // Moonshot's streams report the usage here.
@@ -262,6 +282,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError
     }
     into.usage(&event["usage"]);
     if choices.is_empty() {
+        into.stop(string(&event["promptFeedback"]["blockReason"]), "");
         into.content(&event["output_text"]);
         into.content(&event["content"]);
     }

@@ -14,7 +14,7 @@ use limits::MIN_WINDOW;
 use regex_lite::Regex;
 use wait::{retry_after, spoken_wait};
 
-use super::{ProviderError, says};
+use super::{ProviderError, rows, says};
 use crate::config::proxy::redact_url;
 use crate::http::Head;
 use crate::json::parse_json;
@@ -101,26 +101,39 @@ impl Change {
 /// Omits the thoughts from one request; never stored.
 pub(super) const STALE_REASONING: &str = "stale reasoning";
 
+/// Calls and their results in a role of their own.
+pub(super) const TOOL_ROLE: &str = "tool_role";
+
 /// The Responses API, as a part that a host demands and as a value of an entry's `api`.
 pub(super) const RESPONSES: &str = "responses";
 
 /// A sample of the model that the host itself calls bad, such as Groq's. Another sample may be good.
-const BAD_SAMPLE: &str = "tool_use_failed | _validate_failed | _parse_failed | failed_generation";
-const INVALID_KEY: &str = "api key not valid | invalid api key | invalid x-api-key";
+const BAD_SAMPLE: &str = "tool_use_failed | _validate_failed | _parse_failed | failed_generation | failed to generate | \
+    failed to call | failed to parse tool | invalid tool call";
+const INVALID_KEY: &str =
+    "api key not valid | invalid api key | invalid x-api-key | invalid_api_key | incorrect api key";
 const NO_CREDIT: &str = "insufficient_quota | exceeded_current_quota | billing_not_active | billing_hard_limit | \
-    insufficient balance | insufficient credit | credit balance | payment required";
+    insufficient balance | balance & insufficient | insufficient credit | available credits | credit balance | \
+    payment required | spending limit | key limit exceeded | arrearage | freetieronly | 余额不足";
 const NO_MODEL: &str = "model_not_found | not a valid model | invalid model name | unknown model | no such model | \
     model & not exist | model & not found | model & retired | model & deprecated | model & decommissioned | \
     model & no longer";
 /// What a host forbids other than by the key: a text, a place, a model.
-const FLAGGED: &str = "moderation | flagged | content policy | content_policy | content filter | content_filter | safety";
-const ELSEWHERE: &str = "country | region | territor | location";
+const FLAGGED: &str = "moderation | flagged | content policy | content_policy | content filter | content_filter | safety | \
+    usage policy | usage guidelines | sensitive | inappropriate content | content exists risk | high risk | prohibited_content | \
+    content_not_allowed | content_blocked | data_inspection | 敏感";
+const ELSEWHERE: &str =
+    "country | region | territor | user location | your location | legal reasons";
 const NO_ACCESS: &str = "model & access | model & permission | model & not allowed | model & not available | \
-    model & blocked | model_not_found";
-const FORBIDDEN: [&str; 3] = [FLAGGED, ELSEWHERE, NO_ACCESS];
+    model & blocked | model & subscribed | model_not_found";
+/// Words of a refusal that is about the key. One with fewer than three words has no other reason.
+const OF_KEY: &str = "key | token | credential | auth | permission | access denied | unregistered";
 /// What a server says that cannot load its model.
-const NO_MEMORY: &str =
-    "requires more & memory | out of memory | not enough memory | insufficient memory";
+const NO_MEMORY: &str = "requires more & memory | out of memory | not enough memory | insufficient memory | \
+    unable to allocate | failed to allocate | insufficient system resources";
+/// Words of a host, or of a model's template, that does not take the order of the messages.
+const ORDER: &str =
+    "must alternate | unexpected role | expected last role | must be at the beginning | only user";
 
 impl HostRefusal {
     pub(super) fn read(status: u16, head: Option<&Head>, body: &str) -> Self {
@@ -194,7 +207,7 @@ pub(super) fn classify(refusal: &HostRefusal, sent: &Sent) -> (ProviderError, Op
     if (refusal.should_retry || is_bad_sample) && status != 429 {
         return (transient(message, refusal.retry_after), None);
     }
-    if status >= 500 && says(&said, NO_MEMORY) {
+    if says(&said, NO_MEMORY) {
         let hint = "use a smaller model, or a smaller context window, or free memory on the server";
         return (ProviderError::Rejected { message, hint }, None);
     }
@@ -234,9 +247,9 @@ fn account_error(
     let is_rate_limit = status == 429 && refusal.retry_after.is_some();
     let has_no_credit = match status {
         402 => true,
+        400 => says(said, NO_CREDIT),
         403 => says(said, NO_CREDIT) || said.contains("billing"),
         429 => says(said, NO_CREDIT) && !is_rate_limit,
-        400 => said.contains("credit balance is too low"),
         _ => false,
     };
     if has_no_credit {
@@ -247,11 +260,19 @@ fn account_error(
     let is_of_key = match status {
         401 => true,
         400 => says(said, INVALID_KEY),
-        403 => !refusal.is_page && !FORBIDDEN.iter().any(|words| says(said, words)),
+        403 => !refusal.is_page && is_of_key(said),
         _ => false,
     };
     let no_key = !sent.has_key;
     is_of_key.then_some((ProviderError::AuthFailed { message, no_key }, None))
+}
+
+/// Whether a text that forbids is about the key, and not about a text, a place or a model.
+fn is_of_key(said: &str) -> bool {
+    let mut forbidden = [FLAGGED, ELSEWHERE, NO_ACCESS].iter();
+    let is_forbidden = forbidden.any(|words| says(said, words));
+    let is_bare = said.split_whitespace().count() < 3;
+    !is_forbidden && (is_bare || says(said, OF_KEY))
 }
 
 /// Classifies errors that concern neither the account nor the conversation.
@@ -260,7 +281,8 @@ fn other_error(refusal: &HostRefusal, said: &str, is_plain: bool) -> ProviderErr
     let is_no_model = matches!(status, 200 | 400 | 410 | 422) && says(said, NO_MODEL);
     match status {
         404 if !refusal.is_page => ProviderError::NotFound(message),
-        403 if says(said, FLAGGED) => ProviderError::MessageRefused(message),
+        403 | 451 if says(said, FLAGGED) => ProviderError::MessageRefused(message),
+        400 | 403 | 451 if says(said, ELSEWHERE) => rejected(message),
         403 if says(said, NO_ACCESS) => ProviderError::NotFound(message),
         _ if is_no_model && is_plain => ProviderError::NotFound(message),
         429 if !refusal.is_page => ProviderError::RateLimited {
@@ -268,18 +290,20 @@ fn other_error(refusal: &HostRefusal, said: &str, is_plain: bool) -> ProviderErr
             retry_after,
         },
         200..300 if refusal.is_page => rejected(message),
+        500.. if says(said, ORDER) => rejected(message),
+        400 if has_no_words(said) => {
+            let hint = "check its api_base in config.json, which may need https://";
+            ProviderError::Rejected { message, hint }
+        }
         408 | 409 | 425 | 429 | 500.. | 200..300 => transient(message, retry_after),
         _ => rejected(message),
     }
 }
 
-pub(super) fn transient(
-    message: impl Into<String>,
-    retry_after: Option<Duration>,
-) -> ProviderError {
+pub(super) fn transient(message: impl Into<String>, wait: Option<Duration>) -> ProviderError {
     ProviderError::Transient {
         message: message.into(),
-        retry_after,
+        retry_after: wait,
     }
 }
 
@@ -290,19 +314,22 @@ pub(crate) fn rejected(message: impl Into<String>) -> ProviderError {
     }
 }
 
+/// Whether a refusal says nothing of the request, as that of a port for TLS.
+fn has_no_words(said: &str) -> bool {
+    !said.contains(char::is_alphabetic) || said.contains("to an https server")
+}
+
 /// Whether a refusal is about the conversation: it refers to a message, or to no field of the request.
 fn is_of_message(refusal: &HostRefusal, said: &str, sent: &Sent) -> bool {
-    if !said.contains(char::is_alphabetic) {
-        // A refusal without words, such as that of a port for TLS, says nothing of the message.
+    if has_no_words(said) || says(said, ORDER) || says(said, ELSEWHERE) {
         return false;
     }
-    // Azure names the prompt as the parameter of a text that its filter refuses.
-    if refusal.names_message() || refusal.param == "prompt" {
+    // A filter may name any parameter, such as Azure's `prompt`.
+    if refusal.names_message() || says(said, FLAGGED) {
         return true;
     }
     let is_named = |field: &&String| {
-        let is_word =
-            field.contains('_') || ["tools", "stream", "temperature"].contains(&field.as_str());
+        let is_word = field.contains('_') || says(field, "tools | stream | temperature");
         is_word && changes::place_of(field, said).is_some()
     };
     refusal.param.is_empty() && !sent.fields.iter().any(|field| is_named(&field))

@@ -54,6 +54,9 @@ pub(crate) type Read = fn(&str, &mut ReplyBuilder) -> Result<(), ReadError>;
 const REFUSALS: &str = "filter | refus | sensitive | safety | recitation | prohibited | blocklist | blocked | spii | \
     moderation | guardrail | unsafe";
 
+/// Words in the reasons of a reply that is complete.
+const ENDS: &str = "stop | end | eos | tool | function | complete | done | finish | pause";
+
 /// Classifies a host's finish reason. Vendors have about thirty, in any case; what matters is whether calls may run.
 fn stop_of(reason: &str) -> Stop {
     let reason: String = reason.chars().filter(char::is_ascii_alphanumeric).collect();
@@ -163,6 +166,10 @@ impl<'a> ReplyBuilder<'a> {
         };
         self.halves.next_event(&halves);
         match &value["error"] {
+            // Some servers send an error as such, with the type of the event or in `object`.
+            Value::Null if value["message"].is_string() && value["choices"] == value["data"] => {
+                Err(ReadError::refusal(&value))
+            }
             Value::Null => Ok(value),
             error => Err(ReadError::refusal(error)),
         }
@@ -236,7 +243,9 @@ impl<'a> ReplyBuilder<'a> {
         }
         self.stage = Stage::Finished;
         match stop_of(reason) {
-            Stop::Done => {}
+            Stop::Done if says(&reason.to_lowercase(), ENDS) => {}
+            // Explains an empty reply.
+            Stop::Done => reason.clone_into(&mut self.reply.refused),
             Stop::Refused => {
                 self.reply.stop = Stop::Refused;
                 let separator = if why.is_empty() { "" } else { ": " };
@@ -339,7 +348,7 @@ impl<'a> ReplyBuilder<'a> {
     }
 
     fn take_visible_text(&mut self) -> String {
-        let text = &self.reply.text[..];
+        let text = &self.reply.text;
         let text = text.strip_suffix(HALF).unwrap_or(text);
         let start = self.shown.or_else(|| match thoughts::opening(text) {
             Opening::Undecided => None,
@@ -349,18 +358,23 @@ impl<'a> ReplyBuilder<'a> {
         let Some(start) = start else {
             return String::new();
         };
-        self.shown = Some(start);
         let new = &text[start..];
         self.past_calls = self.past_calls || !text_calls::may_begin(new);
-        if !self.past_calls {
-            return String::new();
-        }
-        self.shown = Some(text.len());
-        new.to_owned()
+        let end = match text_calls::place_of_tag(new) {
+            _ if !self.past_calls => 0,
+            // Calls may follow the text.
+            Some(at) if !self.offers.is_empty() => at,
+            _ => new.len(),
+        };
+        self.shown = Some(start + end);
+        new[..end].to_owned()
     }
 
     /// Returns the reply, and shows its parts that were not shown yet.
     pub(crate) fn finish(&mut self) -> Result<Reply, ProviderError> {
+        if self.reply.stop != Stop::Refused && !self.is_empty() {
+            self.reply.refused.clear();
+        }
         let mut reply = std::mem::take(&mut self.reply);
         let (start, inner) = thoughts::split(&reply.text);
         if reply.reasoning.is_empty() {
@@ -369,14 +383,18 @@ impl<'a> ReplyBuilder<'a> {
         reply.text.drain(..start);
         let mut shown = self.shown.unwrap_or_default().saturating_sub(start);
         if reply.calls.is_empty() {
-            match text_calls::read(&reply.text, self.offers) {
-                Found::Text => {}
-                Found::Calls(calls) => (reply.calls, reply.text) = (calls, String::new()),
-                Found::Unparsed => return Err(unparsed(reply.stop)),
+            let cut = text_calls::cut_call(&reply.text, self.offers);
+            match (text_calls::read(&reply.text, self.offers), cut) {
+                (Found::Calls(before, calls), _) => (reply.text, reply.calls) = (before, calls),
+                (_, Some((before, call))) if reply.stop.is_cut() => {
+                    (reply.text, reply.calls) = (before, vec![call]);
+                }
+                (Found::Text, _) => {}
+                (Found::Unparsed, _) => return Err(unparsed()),
             }
             let is_lost = reply.text.trim().is_empty() && reply.calls.is_empty();
             if is_lost && text_calls::ends_thoughts(&reply.reasoning) {
-                return Err(unparsed(reply.stop));
+                return Err(unparsed());
             }
         }
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
@@ -407,26 +425,15 @@ pub(super) fn read_sample(sample: &str, offers: &[ToolOffer]) -> Option<Reply> {
     let mut reply = ReplyBuilder::new(offers, &|_| ());
     reply.text(sample);
     let reply = reply.finish().ok()?;
-    let is_prose = !reply.text.trim().is_empty() && !text_calls::may_begin(&reply.text);
+    let is_prose = !reply.text.trim().is_empty() && !text_calls::may_have(&reply.text);
     (is_prose || !reply.calls.is_empty()).then_some(reply)
 }
 
 /// Returns the error for a call in a notation that the server should have parsed.
-fn unparsed(stop: Stop) -> ProviderError {
-    let (message, hint) = if stop.is_cut() {
-        (
-            "the model's tool call was cut off, because its reply reached the limit",
-            "raise `agents.defaults.max_tokens`, or ask for less at once",
-        )
-    } else {
-        (
-            "the server did not parse the model's tool call",
-            "start it with its tool parser (llama.cpp: `--jinja`, vLLM: `--enable-auto-tool-choice --tool-call-parser NAME`), or use another model (--model, /model)",
-        )
-    };
+fn unparsed() -> ProviderError {
     ProviderError::Rejected {
-        message: message.to_owned(),
-        hint,
+        message: "the server did not parse the model's tool call".to_owned(),
+        hint: "start it with its tool parser (llama.cpp: `--jinja`, vLLM: `--enable-auto-tool-choice --tool-call-parser NAME`), or use another model (--model, /model)",
     }
 }
 

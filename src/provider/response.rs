@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::ProviderError;
-use super::refusal::{looks_like_html, rejected, transient as transient_for};
+use super::refusal::{looks_like_html, rejected, transient};
 use super::reply::{Read, ReadError, ReplyBuilder, Stage};
+use super::{ProviderError, says};
 use crate::http::{Exchange, Fault, Head};
 use crate::message::Reply;
 use crate::sse;
@@ -55,13 +55,12 @@ impl<'a> HostResponse<'a> {
             next(&mut self.exchange, left)
         };
         result.map_err(|fault| match fault {
-            Fault::Silent => transient(format!(
-                "{}: no answer for {} s",
-                self.host,
-                patience.as_secs()
-            )),
+            Fault::Silent => {
+                let (host, seconds) = (self.host, patience.as_secs());
+                transient(format!("{host}: no answer for {seconds} s"), None)
+            }
             Fault::Config(e) => ProviderError::NotSent(e.doing(self.host)),
-            Fault::Broken(m) => transient(format!("{}: {m}", self.host)),
+            Fault::Broken(m) => transient(format!("{}: {m}", self.host), None),
             Fault::Cancelled(why) => ProviderError::Cancelled(why),
         })
     }
@@ -103,10 +102,8 @@ impl<'a> HostResponse<'a> {
         into: &mut ReplyBuilder,
     ) -> Result<Reply, ReadError> {
         let kind = head.header("content-type").unwrap_or_default();
-        let mut is_stream = ["event-stream", "ndjson", "jsonl"]
-            .iter()
-            .any(|stream| kind.contains(stream));
-        let endless = |sse::TooLong| transient("the server sent an endless event");
+        let mut is_stream = says(kind, "event-stream | ndjson | jsonl");
+        let endless = |sse::TooLong| transient("the server sent an endless event", None);
         let (mut decoder, mut body, mut received) = (sse::Decoder::default(), Vec::new(), 0);
         loop {
             let most = if is_stream { MOST_STREAMED } else { MOST_WHOLE };
@@ -152,7 +149,7 @@ impl<'a> HostResponse<'a> {
         }
         // A closed connection does not mean a complete reply.
         if into.stage == Stage::Begun {
-            return Err(transient("the answer broke off").into());
+            return Err(transient("the answer broke off", None).into());
         }
         Ok(into.finish()?)
     }
@@ -179,11 +176,7 @@ fn read_whole(body: &[u8], read: Read, into: &mut ReplyBuilder) -> Result<(), Re
     read(text.trim(), into)?;
     if !into.take_news() && into.stage == Stage::Begun {
         let why = format!("no reply in the response: {}", foreign_line(&text, 100));
-        return Err(transient(why).into());
+        return Err(transient(why, None).into());
     }
     Ok(())
-}
-
-fn transient(message: impl Into<String>) -> ProviderError {
-    transient_for(message, None)
 }

@@ -89,6 +89,23 @@ fn a_call_that_was_cut_off_is_answered_and_not_run() {
 }
 
 #[test]
+fn a_call_that_is_cut_off_in_the_text_is_answered_and_not_run() {
+    for text in [
+        r#"<tool_call>{"name": "write_file", "arguments": {"path": "a.txt", "content": "It"#,
+        r#"I write it. <function=write_file>{"path": "a.txt", "content": "It"#,
+        r#"[TOOL_CALLS]write_file[ARGS]{"path": "a.txt"#,
+    ] {
+        let cut = Reply::text(text).finish("length");
+        let (model, home) = Home::of(Model::scripted([cut, Reply::text("In parts, then.")]));
+        home.agent(["-m", "Write it."]).answers("In parts, then.\n");
+        let next = model.request(1);
+        assert!(!next.tools().is_empty(), "the model can go on");
+        assert!(next.texts("tool").pop().unwrap().contains("append_file"));
+        assert!(!home.path("workspace/a.txt").exists());
+    }
+}
+
+#[test]
 fn three_cut_calls_in_a_row_end_the_turn() {
     let (model, home) = Home::of(Model::answering(|_, _| cut_calls(None, "")));
     home.agent(["-m", "Write it."])

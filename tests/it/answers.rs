@@ -184,6 +184,35 @@ fn what_a_tool_brought_is_left_out_when_the_host_refuses_it() {
 }
 
 #[test]
+fn the_reason_of_an_empty_answer_is_named_or_leads_to_another_try() {
+    let ended = |reason: &str| {
+        let choice = json!({ "message": { "content": null }, "finish_reason": reason });
+        Reply::json(200, &json!({ "choices": [choice] }))
+    };
+    let blocked = json!({ "choices": [], "promptFeedback": { "blockReason": "SPII" } });
+    for (reply, named) in [
+        (ended("OTHER"), "OTHER"),
+        (ended("LANGUAGE"), "LANGUAGE"),
+        (Reply::json(200, &blocked), "SPII"),
+        (ended("function_call_filter: MALFORMED_FUNCTION_CALL"), ""),
+        (ended("network_error"), ""),
+    ] {
+        let model = Model::answering(move |_, n| match n {
+            0 => reply.clone(),
+            _ => Reply::text("Again."),
+        });
+        let hasty = json!({ "agents": { "defaults": { "retry_initial_delay": 0.01 } } });
+        let run = Home::asking(&model, &hasty).agent(["-m", "hi"]);
+        if named.is_empty() {
+            run.answers("Again.\n");
+            assert!(!model.request(1).tools().is_empty());
+        } else {
+            run.fails(1).says(named);
+        }
+    }
+}
+
+#[test]
 fn cut_answer_is_reported() {
     let cut = |message: Value| {
         let body = json!({ "choices": [{ "message": message, "finish_reason": "length" }] });

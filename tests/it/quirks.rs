@@ -459,9 +459,17 @@ fn length_in_the_users_own_fields_is_not_shortened() {
 }
 
 /// What a model wrote that its host refused, and what becomes of it.
-const SAMPLES: [(&str, &str); 4] = [
+const SAMPLES: [(&str, &str); 6] = [
     (r#"<function=list_dir>{"path": "."}</function>"#, "a call"),
     (r#"<function=list_dir{"path": "."}</function>"#, "a call"),
+    (
+        r#"I look. <function=list_dir>{"path": "."}</function>"#,
+        "a call",
+    ),
+    (
+        r#"[{"name": "list_dir", "parameters": {"path": "."}}]"#,
+        "a call",
+    ),
     ("I need no tool for that.", "the answer"),
     (
         r#"<function=list_dir>{"path": </function>"#,
@@ -488,6 +496,85 @@ fn reply_is_shortened_to_what_the_request_leaves() {
         row.get("max_tokens").is_none(),
         "of this request only: {row}"
     );
+}
+
+/// Returns the roles of a request without the prompt.
+fn roles(request: &Request) -> Vec<String> {
+    let messages = request.messages();
+    let roles = messages
+        .iter()
+        .filter_map(|message| message["role"].as_str());
+    let roles = roles.filter(|role| *role != "system");
+    roles.map(str::to_owned).collect()
+}
+
+#[test]
+fn results_are_sent_as_text_to_a_template_without_their_role() {
+    for (status, says) in [
+        (
+            500,
+            "Conversation roles must alternate user/assistant/user/assistant/...",
+        ),
+        (400, "Only user and assistant roles are supported!"),
+    ] {
+        let model = Model::answering(move |request, n| {
+            let roles = roles(request);
+            let is_odd = |(at, role): (usize, &String)| *role != ["user", "assistant"][at % 2];
+            match n {
+                0 => Reply::call("list_dir", &json!({})).saying("I look."),
+                _ if roles.iter().enumerate().any(is_odd) => Reply::error(status, says),
+                _ => Reply::text(&request.last("user")),
+            }
+        });
+        let home = Home::with(&model.config());
+        home.write("workspace/here.txt", "");
+        let run = home.agent(["-m", "what is here?"]);
+        assert!(run.stdout.contains("here.txt"), "{}", run.stdout);
+        home.agent(["-m", "and now?"]).exits(0);
+        assert_eq!(model.asked(), 4, "learned once");
+    }
+}
+
+#[test]
+fn message_is_not_blamed_for_a_refusal_without_words() {
+    let page = "<html>The plain HTTP request was sent to HTTPS port</html>";
+    for refusal in [
+        Reply::html(400, page),
+        Reply::json(400, &json!({})),
+        Reply::error(400, "Client sent an HTTP request to an HTTPS server."),
+    ] {
+        let model = Model::answering(move |_, n| match n {
+            0 => refusal.clone(),
+            _ => Reply::text("Yes."),
+        });
+        let home = Home::with(&model.config());
+        home.agent(["-m", "my name is Zora"])
+            .fails(1)
+            .says("https://");
+        home.agent(["-m", "hi"]).answers("Yes.\n");
+        let said = model.request(1).texts("user").join(" ");
+        assert!(said.contains("Zora"), "{said}");
+    }
+}
+
+#[test]
+fn image_of_a_tool_never_follows_a_result() {
+    let model = Model::answering(|request, n| {
+        let roles = roles(request);
+        let is_refused = roles.windows(2).any(|pair| pair == ["tool", "user"]);
+        match n {
+            0 => Reply::call("read_file", &json!({ "path": "pixel.gif" })),
+            _ if is_refused => Reply::error(400, "Unexpected role 'user' after role 'tool'"),
+            _ => Reply::text(if has_image(request) {
+                "Seen."
+            } else {
+                "Not seen."
+            }),
+        }
+    });
+    let home = Home::with(&model.config());
+    home.write("workspace/pixel.gif", GIF);
+    home.agent(["-m", "look"]).answers("Seen.\n");
 }
 
 #[test]

@@ -70,8 +70,8 @@ impl Turn<'_> {
                         self.open.session.messages = whole.unwrap_or(before);
                         return Err(ProviderError::MessageRefused(why));
                     };
-                    self.shared
-                        .notice(format!("asking again without {what}: {why}"));
+                    let text = format!("asking again without {what}: {why}");
+                    self.shared.warn(text);
                     whole.get_or_insert(before);
                 }
                 error => {

@@ -2,56 +2,39 @@
 
 use regex_lite::{Regex, escape};
 
-use super::{Change, HostRefusal, RESPONSES, STALE_REASONING, Sent, is_match, limits, says};
+use super::{
+    Change, HostRefusal, ORDER, RESPONSES, STALE_REASONING, Sent, TOOL_ROLE, is_match, limits,
+    rows, says,
+};
 
 /// Words about the types of a message's parts, of which a file is the rarest, and an image the most common.
 const TYPES: &str = "content type | content[].type | content blocks are expected | part type | unknown variant | \
-    content must be a string | content should be a string | type & one of";
-/// Media that some models reject, and patterns of the errors (see [`says`]). The error for a single bad image mentions its
-/// format, size or encoding.
-const MEDIA: [(&str, &str); 3] = [
-    (
-        "files",
-        "'file' | support & file | support & pdf | support & document",
-    ),
-    ("audio", "input_audio | audio input | support & audio"),
-    (
-        "images",
-        "support image input | image input is not | image_url is only supported | not support images | \
-        not support vision | not a multimodal model",
-    ),
-];
+    content must be a string | content should be a string | content' type & expected | type & one of";
+/// Media that some models reject, each with a pattern of the errors (see [`says`]). The error for a single bad image mentions
+/// its format, size or encoding.
+const MEDIA: &str = "files: 'file' | file_id | support & file | support & pdf | support & document; \
+    audio: input_audio | audio input | support & audio; \
+    images: support image input | image input | image_url is only supported | not support images | not support vision | \
+    not a multimodal model | multimodal is not | supports text | support text | at most 0 image";
 /// Other parts that some models reject.
-const WITHOUT: [(&str, &str); 5] = [
-    ("cache_control", "cache_control"),
-    ("stream", "stream & not support"),
-    (
-        "reasoning",
-        "reasoning_content | reasoning_details | 'reasoning' & unsupported | thinking_blocks | extra_content",
-    ),
-    (
-        "system_role",
-        "system & role | system message & support | developer instruction",
-    ),
-    (
-        "null",
-        "content & null | content & nil | content & none | content & string | content & required",
-    ),
-];
-const NO_TOOLS: &str = "not support tools | support tool use | not support function calling | enable-auto-tool-choice | \
-    tools param requires";
+const WITHOUT: &str = "cache_control: cache_control; \
+    stream: stream & not support; \
+    reasoning: reasoning_content | reasoning_details | 'reasoning' & unsupported | thinking_blocks | extra_content; \
+    system_role: system & role | system message & support | developer instruction; \
+    null: content & null | content & nil | content & none | content & string | content & required";
+/// Words of errors about all tools, and none about a field such as `tool_choice`.
+const NO_TOOLS: &str = concat!(
+    r"support tool use|enable-auto-tool-choice|tools param requires|cannot use tools|",
+    r"not (yet )?support (the use of )?(tools?|functions?)( use| calls?| calling)?\b|",
+    r"\b(tools?|functions?)['`]?( use| calls?| calling)? (is|are) (not (supported|enabled|available)|unsupported)"
+);
 /// What the Responses API says of thoughts that it cannot read, or that it misses the successor of.
-const STALE: &str =
-    "encrypted content & not be | invalid_encrypted_content | without its required following item";
+const STALE: &str = "encrypted content & not be | invalid_encrypted_content | without its required following item | \
+    redacted_thinking";
 /// Parts that some models require.
-const WITH: [(&str, &str); 3] = [
-    ("adaptive", "thinking & adaptive"),
-    (
-        "reasoning",
-        "reasoning_content & must be passed | reasoning_content & missing",
-    ),
-    ("signatures", "thought_signature"),
-];
+const WITH: &str = "adaptive: thinking & adaptive; \
+    reasoning: reasoning_content & must be passed | reasoning_content & missing; \
+    signatures: thought_signature";
 
 /// Fields that are always required, or that have separate rules.
 const NEEDED: &str = "model messages input system instructions stream tools max_tokens max_completion_tokens max_output_tokens";
@@ -61,12 +44,15 @@ const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
 const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized | unrecognised | unsupported | not support | \
     not permitted | not allowed | unexpected | additional propert | invalid parameter | deprecated | not enabled";
 
+/// Words of a host that has a model only at its Responses API.
+const NEWER_API: &str = "v1/responses | responses api | not & chat/completions endpoint";
+
 /// Returns changes of the API, of the tools, of a field's name, and of the length of the reply.
 pub(super) fn of_value(refusal: &HostRefusal, said: &str, sent: &Sent) -> Vec<Change> {
     let responses = Change::With(RESPONSES.to_owned());
     let chat = Change::Without(RESPONSES.to_owned());
     let changes = [
-        said.contains("v1/responses").then_some(responses),
+        says(said, NEWER_API).then_some(responses),
         said.contains("v1/chat/completions").then_some(chat),
         tool_change(refusal, said, sent),
         name_change(said),
@@ -79,15 +65,16 @@ pub(super) fn of_value(refusal: &HostRefusal, said: &str, sent: &Sent) -> Vec<Ch
 pub(super) fn of_part(refusal: &HostRefusal, said: &str, sent: &Sent) -> Vec<Change> {
     let without = |part: &str| Change::Without(part.to_owned());
     let mut changes = Vec::new();
-    changes.extend(parts_said(&WITH, said).map(|part| Change::With(part.to_owned())));
-    changes.extend(parts_said(&MEDIA, said).map(without));
+    changes.extend(parts_said(WITH, said).map(|part| Change::With(part.to_owned())));
+    changes.extend(parts_said(MEDIA, said).map(without));
     if says(said, TYPES) {
-        changes.extend(MEDIA.iter().map(|(part, _)| without(part)));
+        changes.extend(rows(MEDIA).map(|(part, _)| without(part)));
     }
-    changes.extend(says(said, NO_TOOLS).then(|| without("tools")));
+    changes.extend(is_match(NO_TOOLS, said).then(|| without("tools")));
     changes.extend(refused_field(refusal, said, sent).map(Change::Without));
     changes.extend((refusal.param == "stream").then(|| without("stream")));
-    changes.extend(parts_said(&WITHOUT, said).map(without));
+    changes.extend(says(said, ORDER).then(|| without(TOOL_ROLE)));
+    changes.extend(parts_said(WITHOUT, said).map(without));
     let is_signature = said.contains("signature") && !said.contains("thought_signature");
     if is_signature || says(said, STALE) {
         changes.push(without(STALE_REASONING));
@@ -96,10 +83,9 @@ pub(super) fn of_part(refusal: &HostRefusal, said: &str, sent: &Sent) -> Vec<Cha
 }
 
 /// Returns the parts of a table whose pattern fits a text.
-fn parts_said<'a>(table: &'a [(&'a str, &'a str)], said: &'a str) -> impl Iterator<Item = &'a str> {
-    let rows = table.iter();
-    rows.filter(|(_, words)| says(said, words))
-        .map(|(part, _)| *part)
+fn parts_said(table: &'static str, said: &str) -> impl Iterator<Item = &'static str> {
+    let rows = rows(table).filter(|(_, words)| says(said, words));
+    rows.map(|(part, _)| part)
 }
 
 /// Finds a name as a whole word in a lower-case text.

@@ -12,10 +12,10 @@ const SUBJECTS: &str = "token | context | prompt | input | length | messages | n
 const EXCESS: &str = "exceed | too long | too large | too many | longer | larger | greater | maximum | max length | limit | \
     less than | at most | <= | range | reduce | shorter | overflow";
 /// Words of sentences about other limits.
-const NOT_LENGTH: &str =
-    r"\b(array|byte|mb|pixel|timeout|timed out|per minute|per min|per day|rate limit|quota)s?\b";
+const NOT_LENGTH: &str = r"\b(array|byte|mb|pixel|timeout|timed out|per minute|per min|per day|rate limit|quota)s?\b|at most [0-9]+ (image|audio|video)";
 /// Names of the reply's length, and words about the request. An invalid input is any field.
-const REPLY: &str = r"\b(max_?(completion_?|output_?|new_?)?tokens|(completion|output) tokens)\b";
+const REPLY: &str =
+    r"\b(max[_ ]?((completion|output|new)[_ ]?)?tokens|(completion|output) tokens)\b";
 const REQUEST: &str =
     r"context|window|prompt|\binputs?\b( (tokens?|length|or|and)|`)|n_ctx|messages";
 /// A limit after a word for it.
@@ -71,7 +71,8 @@ pub(super) fn of_request(refusal: &HostRefusal, said: &str, sent: &Sent) -> Opti
         return (asked > limit && said.contains("token")).then_some(Some(limit));
     }
     let has_no_reason = refusal.texts.is_empty() && sent.messages > SEVERAL_TURNS;
-    if refusal.status == 413 || (matches!(refusal.status, 400 | 422) && has_no_reason) {
+    let is_too_large = refusal.status == 413 || says(said, "entity too large | payload too large");
+    if is_too_large || (matches!(refusal.status, 400 | 422) && has_no_reason) {
         return Some(stated_limit(said));
     }
     if refusal.names_message() {

@@ -8,8 +8,7 @@ use super::*;
 fn refused(status: u16, body: &str) -> (ProviderError, Option<Change>) {
     let fields = "model messages max_tokens temperature stream stream_options tools prompt_cache_key \
         reasoning_effort max_completion_tokens";
-    let parts =
-        "cache_control images files audio system_role null reasoning adaptive signatures responses";
+    let parts = "cache_control images files audio system_role tool_role null reasoning adaptive signatures responses";
     let parts = parts.split(' ').chain([STALE_REASONING]);
     let sent = Sent {
         parts: parts
