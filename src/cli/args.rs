@@ -197,9 +197,9 @@ fn unknown_flag(command: &Subcommand, shown: &str) -> Error {
     let flags: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
     let known = flags.iter().map(String::as_str).chain(["--help"]);
     let list = format!("bantam help {}", command.name());
+    let text = format!("run `{list}`, or put `--` before text that starts with -");
     match nearest(shown, known) {
-        None if !command.words().is_empty() => not_found_near("flag", shown, None, &list)
-            .hint("put `--` before text that starts with -"),
+        None if !command.words().is_empty() => not_found_near("flag", shown, None, "").hint(text),
         near => not_found_near("flag", shown, near, &list),
     }
 }

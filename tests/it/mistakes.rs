@@ -19,6 +19,8 @@ cron rm logs                          | 2 |        | `bantam cron remove`
 version                               | 2 |        | `bantam --version`
 help sanbox                           | 2 |        | `bantam help sandbox`
 sessions rename garden                | 2 |        | `bantam help sessions`
+cron remove --all                     | 2 |        | `bantam help cron remove`
+sessions reset garden --yes           | 2 |        | `bantam help sessions reset`
 cron edit logs                        | 2 |        | `bantam help cron`
 agent --no-attach x hi                | 2 |        | put `--`
 --hlep                                | 2 |        | `--help`
