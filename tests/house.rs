@@ -94,7 +94,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("bus", 775, 53),
     ("cancel", 153, 15),
     ("child", 42, 8),
-    ("cli", 4856, 1),
+    ("cli", 4855, 1),
     ("config", 1796, 72),
     ("cron", 1064, 49),
     ("doctor", 541, 19),

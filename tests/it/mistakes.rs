@@ -55,6 +55,7 @@ cron add --tz Mars -c @daily hi       | 2 |        | time zone
 cron run nope                         | 2 |        | no job named
 mcp test nope                         | 2 |        | no MCP server named
 mcp add x -- nosuchprogram            | 2 |        | no program named
+mcp add x --network -- cat            | 2 |        | `bantam help mcp add`
 mcp add x ftp://x/mcp                 | 2 |        | http://
 mcp add x http://127.0.0.1:1/mcp more | 2 |        | one address
 mcp add x -- 'npx -y server'          | 2 |        | the quotes
