@@ -194,12 +194,15 @@ pub(super) fn parse(
 }
 
 fn unknown_flag(command: &Subcommand, shown: &str) -> Error {
-    let flags: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
+    // The opposite of a flag is never meant.
+    let other = |f: &Flag| f.long.strip_prefix("no-") != shown.strip_prefix("--");
+    let flags = command.flags().filter(other);
+    let flags: Vec<String> = flags.map(|f| format!("--{}", f.long)).collect();
     let known = flags.iter().map(String::as_str).chain(["--help"]);
     let list = format!("bantam help {}", command.name());
+    let text = format!("run `{list}`, or put `--` before text that starts with -");
     match nearest(shown, known) {
-        None if !command.words().is_empty() => not_found_near("flag", shown, None, &list)
-            .hint("put `--` before text that starts with -"),
+        None if !command.words().is_empty() => not_found_near("flag", shown, None, "").hint(text),
         near => not_found_near("flag", shown, near, &list),
     }
 }

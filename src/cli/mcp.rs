@@ -80,12 +80,13 @@ pub(super) fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
         };
         rows.push([
             name.clone(),
-            to_single_line(&check.found, 200),
-            to_single_line(&redactor.redact_output(place, ""), 80),
             network.to_owned(),
+            to_single_line(&redactor.redact_output(place, ""), 80),
+            to_single_line(&check.found, 200),
         ]);
     }
-    let head = ["server", "answer", "started by or at", "network"];
+    // The terminal clips the answer, which `mcp test` shows whole.
+    let head = ["server", "network", "started by or at", "answer"];
     print(&table(&head, &rows)).map(|()| code)
 }
 
@@ -211,9 +212,8 @@ fn entry(args: &Args, words: &[String]) -> Result<Value> {
     for (flag, field, separator) in [("header", "headers", ':'), ("env", "env", '=')] {
         for pair in args.values(flag) {
             // The value may be a secret, so it is not shown.
-            let parts = pair.split_once(separator);
-            let (name, value) =
-                parts.ok_or_else(|| wrong(format!("--{flag} needs a {separator} in its value")))?;
+            let missing = || wrong(format!("--{flag} needs a {separator} in its value"));
+            let (name, value) = pair.split_once(separator).ok_or_else(missing)?;
             entry[field][name.trim()] = value.trim().into();
         }
     }

@@ -132,15 +132,14 @@ pub(super) fn wrong_type(json: &Value) -> Option<BadValue> {
         (Value::Bool(_), _) => "true or false, without quotes",
         (Value::Number(number), _) if number.is_u64() => "an integer, 0 or more, without quotes",
         (Value::Number(_), _) => "a number, without quotes",
-        (Value::Array(_), _) => "a list in brackets: [\"a\", \"b\"]",
+        (Value::Array(items), _) if items.is_empty() => "a list in brackets: [\"a\", \"b\"]",
+        (Value::Array(_), _) => "a list of objects: [{\"model\": \"openai/gpt-5-mini\"}]",
         (Value::Object(_), _) => "an object in braces",
-        (Value::Null, _) => "null, a number, true or false, without quotes",
+        (Value::Null, _) if refused(&path, json!(1.5)).is_none() => "a number, without quotes",
+        (Value::Null, _) => "true or false, without quotes",
     };
-    Some(BadValue {
-        path: join(&path),
-        what: what.to_owned(),
-        hint: format!("use {wanted}"),
-    })
+    let (path, what, hint) = (join(&path), what.to_owned(), format!("use {wanted}"));
+    Some(BadValue { path, what, hint })
 }
 
 impl Config {

@@ -316,6 +316,9 @@ mod tests {
 {"agents":null}                                      | agents has the wrong type                    | an object
 {"tools":{"confirm":"exec"}}                         | tools.confirm has the wrong type             | a list
 {"model_list":{}}                                    | model_list has the wrong type                | a list
+{"model_list":["openai/x"]}                          | model_list has the wrong type                | a list of objects
+{"agents":{"defaults":{"temperature":"hush"}}}       | agents.defaults.temperature has the wrong    | use a number
+{"channels":{"telegram":{"enabled":"hush"}}}         | channels.telegram.enabled has the wrong type | use true or false
 {"model_list":[{},3]}                                | model_list[1] has the wrong type             | an object
 {"model_list":[{"api_key":["hush"]}]}                | model_list[0].api_key has the wrong type     | a string in double quotes
 {"agents":{"defaults":{"max_retries":-1}}}           | agents.defaults.max_retries has the wrong    | an integer, 0 or more

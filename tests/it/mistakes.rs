@@ -19,6 +19,8 @@ cron rm logs                          | 2 |        | `bantam cron remove`
 version                               | 2 |        | `bantam --version`
 help sanbox                           | 2 |        | `bantam help sandbox`
 sessions rename garden                | 2 |        | `bantam help sessions`
+cron remove --all                     | 2 |        | `bantam help cron remove`
+sessions reset garden --yes           | 2 |        | `bantam help sessions reset`
 cron edit logs                        | 2 |        | `bantam help cron`
 agent --no-attach x hi                | 2 |        | put `--`
 --hlep                                | 2 |        | `--help`
@@ -53,6 +55,7 @@ cron add --tz Mars -c @daily hi       | 2 |        | time zone
 cron run nope                         | 2 |        | no job named
 mcp test nope                         | 2 |        | no MCP server named
 mcp add x -- nosuchprogram            | 2 |        | no program named
+mcp add x --network -- cat            | 2 |        | `bantam help mcp add`
 mcp add x ftp://x/mcp                 | 2 |        | http://
 mcp add x http://127.0.0.1:1/mcp more | 2 |        | one address
 mcp add x -- 'npx -y server'          | 2 |        | the quotes

@@ -185,7 +185,7 @@ fn server_network_access_is_shown() {
     home.write("state/mcp/closed/server.py", SERVER);
     let open = "the internet, this machine's ports and your local network";
     let list = home.run(["mcp", "list"]);
-    list.exits(0).shows("  full\n");
+    list.exits(0).shows("  full  ");
     let add = |more: &[&str]| {
         let name = if more.is_empty() { "open" } else { "closed" };
         home.write(&format!("state/mcp/{name}/server.py"), SERVER);

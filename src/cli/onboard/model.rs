@@ -228,8 +228,7 @@ fn ask_provider<'a>(app: &'a App, ui: &Ui) -> Result<ProviderChoice<'a>> {
             // An address from a variable of this shell is stored, because jobs and the bot do not have the variable.
             let base = vendors::base(vendor, env);
             let own = Some(base).filter(|base| base != vendor.base);
-            let own = own.unwrap_or_default();
-            return Ok((vendor.name.to_owned(), own));
+            return Ok((vendor.name.to_owned(), own.unwrap_or_default()));
         }
         if text.contains("://") {
             let address = read_address(text)?;

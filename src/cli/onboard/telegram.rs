@@ -30,9 +30,7 @@ pub(super) fn connect(app: &App, ui: &Ui) -> Result<()> {
     let has_token = !settings.token.is_empty();
     let which = if has_token { "another" } else { "a" };
     if ui.agrees(&format!("Connect {which} Telegram bot?"), false)? {
-        say(
-            "Talk to @BotFather in Telegram (https://t.me/BotFather) and send /newbot to get a token.",
-        );
+        say("Send /newbot to @BotFather in Telegram (https://t.me/BotFather) to get a token.");
         if !ask_for_working_token(&mut settings, app, ui)? {
             return Ok(());
         }
