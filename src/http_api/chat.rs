@@ -176,13 +176,10 @@ fn question(mut messages: Vec<Message>) -> Result<(Vec<Message>, Option<User>), 
     let user = match messages.pop() {
         Some(Message::User(user)) => Some(user),
         Some(Message::System(text)) => Some(said(text)),
-        Some(result @ Message::ToolResult(_)) => {
-            messages.push(result);
-            None
-        }
-        Some(reply @ Message::Assistant(_)) => {
-            messages.push(reply);
-            Some(said("Continue.".to_owned()))
+        Some(other) => {
+            let is_reply = matches!(other, Message::Assistant(_));
+            messages.push(other);
+            is_reply.then(|| said("Continue.".to_owned()))
         }
         None => return Err(Refusal::of_param("messages", "there is no message")),
     };
@@ -306,14 +303,15 @@ fn tools(list: &[Value]) -> Result<Vec<ClientTool>, Refusal> {
     let tool = |(i, tool): (usize, &Value)| {
         let function = &tool["function"];
         let name = text(&function["name"]);
+        let refuse = |why| Err(Refusal::of_param(format!("tools[{i}]"), why));
         let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_word) {
-            let why = "a function's name is 1 to 64 letters, digits, _ and -";
-            return Err(Refusal::of_param(format!("tools[{i}]"), why));
+            return refuse("a function's name is 1 to 64 letters, digits, _ and -");
         }
         let schema = match &function["parameters"] {
             Value::Null => json!({"type": "object", "properties": {}}).to_string(),
-            schema => schema.to_string(),
+            schema @ Value::Object(_) => schema.to_string(),
+            _ => return refuse("a function's parameters are a JSON object"),
         };
         Ok(ClientTool {
             name,

@@ -27,8 +27,8 @@ use crate::worker::Workers;
 
 /// Time limit for finding the name of a chat.
 const NAMING_TIME: Duration = Duration::from_secs(5);
-/// Time limit for the end of a turn in a group that moves.
-const FOLLOW_TIME: Duration = Duration::from_secs(5);
+/// Time limit for the end of a turn in a group that moves, for which all chats wait.
+const FOLLOW_TIME: Duration = Duration::from_secs(1);
 /// Time limit for downloading the files of one message.
 const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 

@@ -242,7 +242,7 @@ fn rule(text: &str) -> Option<TimeZone> {
 fn unknown(name: &str) -> Error {
     let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
     Error::config(format!("no time zone named \"{name}\" on this machine")).hint(
-        "install the zone database (Debian: `apt install tzdata`), or use a rule such as CET-1CEST,M3.5.0,M10.5.0/3",
+        "use a name such as Europe/Berlin; without the zone database, run `apt install tzdata` (Debian)",
     )
 }
 

@@ -238,11 +238,14 @@ fn tools_of_the_client_are_called_by_the_client() {
         .is(200);
     assert_eq!(asked.json()["choices"][0]["finish_reason"], "tool_calls");
     // An invalid schema is refused.
-    let bad = json!([{ "type": "function", "function": { "name": "a b" } }]);
-    let refused = door
-        .post(&json!({ "messages": messages[..1], "tools": bad }), &[])
-        .is(400);
-    assert_eq!(refused.json()["error"]["param"], "tools[0]");
+    for function in [
+        json!({ "name": "a b" }),
+        json!({ "name": "a", "parameters": "none" }),
+    ] {
+        let bad = json!([{ "type": "function", "function": function }]);
+        let refused = door.post(&json!({ "messages": messages[..1], "tools": bad }), &[]);
+        assert_eq!(refused.is(400).json()["error"]["param"], "tools[0]");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
@@ -136,6 +136,31 @@ fn a_stranger_is_let_in_by_the_owner_alone() {
     let ids = &written["channels"]["telegram"]["allow_from"];
     assert_eq!(*ids, json!([OWNER, 43, STRANGER]));
     botschema::check(&api);
+}
+
+/// Only a sign that more may follow delays an answer, as the length of a text that a client has cut.
+#[test]
+fn a_plain_message_is_answered_without_a_wait() {
+    let model = Model::answering(|_, _| Reply::text("Here."));
+    let (api, home) = crate::bot::home(&model);
+    let gateway = crate::bot::serving(&home);
+    let times = (1..=10).map(|count| {
+        let begun = Instant::now();
+        api.text(OWNER, "hello");
+        api.wait_for_texts(OWNER, count);
+        begun.elapsed()
+    });
+    // The machine may be busy, but not for each message.
+    let fastest = times.min().unwrap();
+    assert!(fastest < Duration::from_millis(200), "{fastest:?}");
+    api.text(OWNER, &"x".repeat(4096));
+    api.wait_for_confirmation();
+    api.text(OWNER, "the end");
+    api.wait_for_texts(OWNER, 11);
+    ends(gateway);
+    assert_eq!(model.requests().len(), 11);
+    let asked = model.request(10).last("user");
+    has_all(&asked, ["xxxx", "the end"]);
 }
 
 #[test]
