@@ -114,7 +114,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("notify", 49, 6),
     ("outbox", 264, 18),
     ("paths", 176, 32),
-    ("provider", 4079, 69),
+    ("provider", 4078, 69),
     ("proxy", 274, 5),
     ("redact", 430, 11),
     ("sandbox", 1269, 13),

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::ToolOffer;
-use super::refusal::{Change, RESPONSES, TOOL_ROLE};
+use super::refusal::{Change, REPLY_AFTER, RESPONSES};
 use crate::access;
 use crate::config::Model;
 use crate::error::Result;
@@ -148,7 +148,6 @@ pub(super) fn lack(part: &str) -> String {
         "max_tokens" => "requires max_completion_tokens instead of max_tokens".to_owned(),
         "files" => "does not support PDF files".to_owned(),
         "system_role" => "does not support the system role".to_owned(),
-        TOOL_ROLE => "does not take results in a role of their own".to_owned(),
         "reasoning" => "does not take reasoning back".to_owned(),
         "null" => "does not take messages without text".to_owned(),
         part => format!("does not support {part}"),
@@ -224,6 +223,7 @@ impl HostFacts {
             "adaptive" => "takes an effort in place of a budget for thoughts",
             "signatures" => "requires a signature with every call",
             RESPONSES => "uses the Responses API",
+            REPLY_AFTER => "requires a reply after results",
             _ => "requires reasoning_content in every reply",
         });
         words.extend(with.map(str::to_owned));

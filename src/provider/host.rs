@@ -148,11 +148,9 @@ impl Host {
             has_key: self.has_key(),
             ..Sent::default()
         };
-        let refused = || classify(&self.read_refusal(&head, &body), &sent).0;
-        if head.is_success() {
-            parse_json(&body).map_err(|_| refused())
-        } else {
-            Err(refused())
+        match parse_json(&body) {
+            Ok(answer) if head.is_success() => Ok(answer),
+            _ => Err(classify(&self.read_refusal(&head, &body), &sent).0),
         }
     }
 

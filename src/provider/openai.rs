@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::body::{BodyWriter, Draft, Extra, LongText, Step, data_url, file_name};
 use super::host::HostApi;
-use super::refusal::TOOL_ROLE;
+use super::refusal::{REPLY_AFTER, TOOL_ROLE};
 use super::reply::{ECHOED, REASONING_FIELD, ReadError, ReplyBuilder};
 use super::says;
 use super::values::{SIGNATURE, SIGNED, count, list, read_call, string, text_of};
@@ -79,7 +79,16 @@ fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
     }
     for step in draft.steps() {
         match step {
-            Step::User(text, media) => say(&mut turns, &text, media),
+            Step::User(text, media) => {
+                if turns.last().is_some_and(|turn| turn.role == "tool") && draft.adds(REPLY_AFTER) {
+                    turns.push(Turn {
+                        role: "assistant",
+                        content: Some(plain("[continuing]")),
+                        ..Turn::default()
+                    });
+                }
+                say(&mut turns, &text, media);
+            }
             // Hosts reject an empty reply.
             Step::Reply(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
             Step::Reply(reply) => turns.push(said(reply, draft)),
@@ -121,15 +130,8 @@ impl Content<'_> {
     }
 }
 
-/// Adds a text and files to the last message if it is the user's, else to a new one. Some hosts refuse one after a result.
+/// Adds a text and files to the last message if it is the user's, else to a new one.
 fn say(turns: &mut Vec<Turn>, text: &str, media: Vec<&Media>) {
-    if turns.last().is_some_and(|turn| turn.role == "tool") {
-        turns.push(Turn {
-            role: "assistant",
-            content: Some(plain("[continuing]")),
-            ..Turn::default()
-        });
-    }
     let is_users = turns.last().is_some_and(|turn| turn.role == "user");
     let last = if is_users { turns.pop() } else { None };
     let mut content = last.and_then(|turn| turn.content).unwrap_or(plain(""));

@@ -101,8 +101,11 @@ impl Change {
 /// Omits the thoughts from one request; never stored.
 pub(super) const STALE_REASONING: &str = "stale reasoning";
 
-/// Calls and their results in a role of their own.
-pub(super) const TOOL_ROLE: &str = "tool_role";
+/// A reply between results and a message, as a part that the host may demand.
+pub(super) const REPLY_AFTER: &str = "a reply after results";
+
+/// Calls and their results, as a part that the host may not take.
+pub(super) const TOOL_ROLE: &str = "the tool role";
 
 /// The Responses API, as a part that a host demands and as a value of an entry's `api`.
 pub(super) const RESPONSES: &str = "responses";
@@ -122,12 +125,11 @@ const NO_MODEL: &str = "model_not_found | not a valid model | invalid model name
 const FLAGGED: &str = "moderation | flagged | content policy | content_policy | content filter | content_filter | safety | \
     usage policy | usage guidelines | sensitive | inappropriate content | content exists risk | high risk | prohibited_content | \
     content_not_allowed | content_blocked | data_inspection | 敏感";
-const ELSEWHERE: &str =
-    "country | region | territor | user location | your location | legal reasons";
+const ELSEWHERE: &str = "country | territor | your region | this region | user location | your location | legal reasons";
 const NO_ACCESS: &str = "model & access | model & permission | model & not allowed | model & not available | \
     model & blocked | model & subscribed | model_not_found";
-/// Words of a refusal that is about the key. One with fewer than three words has no other reason.
-const OF_KEY: &str = "key | token | credential | auth | permission | access denied | unregistered";
+const BARRED: &str = "ip address | allow list | allowlist | organization's policy | error code:";
+const FORBIDDEN: [&str; 4] = [FLAGGED, ELSEWHERE, NO_ACCESS, BARRED];
 /// What a server says that cannot load its model.
 const NO_MEMORY: &str = "requires more & memory | out of memory | not enough memory | insufficient memory | \
     unable to allocate | failed to allocate | insufficient system resources";
@@ -205,7 +207,10 @@ pub(super) fn classify(refusal: &HostRefusal, sent: &Sent) -> (ProviderError, Op
     }
     let is_bad_sample = !refusal.sample.is_empty() || says(&said, BAD_SAMPLE);
     if (refusal.should_retry || is_bad_sample) && status != 429 {
-        return (transient(message, refusal.retry_after), None);
+        // Tools that are omitted cannot be called.
+        let is_forbidden = said.contains("choice is none");
+        let change = is_forbidden.then(|| Change::Without("tool_choice".to_owned()));
+        return (transient(message, refusal.retry_after), change);
     }
     if says(&said, NO_MEMORY) {
         let hint = "use a smaller model, or a smaller context window, or free memory on the server";
@@ -260,19 +265,11 @@ fn account_error(
     let is_of_key = match status {
         401 => true,
         400 => says(said, INVALID_KEY),
-        403 => !refusal.is_page && is_of_key(said),
+        403 => !refusal.is_page && !FORBIDDEN.iter().any(|words| says(said, words)),
         _ => false,
     };
     let no_key = !sent.has_key;
     is_of_key.then_some((ProviderError::AuthFailed { message, no_key }, None))
-}
-
-/// Whether a text that forbids is about the key, and not about a text, a place or a model.
-fn is_of_key(said: &str) -> bool {
-    let mut forbidden = [FLAGGED, ELSEWHERE, NO_ACCESS].iter();
-    let is_forbidden = forbidden.any(|words| says(said, words));
-    let is_bare = said.split_whitespace().count() < 3;
-    !is_forbidden && (is_bare || says(said, OF_KEY))
 }
 
 /// Classifies errors that concern neither the account nor the conversation.

@@ -558,7 +558,7 @@ fn message_is_not_blamed_for_a_refusal_without_words() {
 }
 
 #[test]
-fn image_of_a_tool_never_follows_a_result() {
+fn image_of_a_tool_follows_a_reply_where_the_host_demands_it() {
     let model = Model::answering(|request, n| {
         let roles = roles(request);
         let is_refused = roles.windows(2).any(|pair| pair == ["tool", "user"]);
@@ -575,6 +575,25 @@ fn image_of_a_tool_never_follows_a_result() {
     let home = Home::with(&model.config());
     home.write("workspace/pixel.gif", GIF);
     home.agent(["-m", "look"]).answers("Seen.\n");
+}
+
+#[test]
+fn tools_are_omitted_if_the_model_calls_them_while_they_are_withheld() {
+    let model = Model::answering(|request, _| {
+        let says = "Tool choice is none, but model called a tool";
+        let error = json!({ "error": { "message": says, "code": "tool_use_failed" } });
+        if request.body["tool_choice"] == "none" {
+            Reply::json(400, &error)
+        } else {
+            Reply::text("In words.")
+        }
+    });
+    let home = Home::with(&model.config());
+    for asked in [2, 3] {
+        let run = home.agent(["--max-steps", "1", "-m", "hi"]);
+        run.answers("In words.\n");
+        assert_eq!(model.asked(), asked);
+    }
 }
 
 #[test]

@@ -34,7 +34,8 @@ const STALE: &str = "encrypted content & not be | invalid_encrypted_content | wi
 /// Parts that some models require.
 const WITH: &str = "adaptive: thinking & adaptive; \
     reasoning: reasoning_content & must be passed | reasoning_content & missing; \
-    signatures: thought_signature";
+    signatures: thought_signature; \
+    a reply after results: after role 'tool'";
 
 /// Fields that are always required, or that have separate rules.
 const NEEDED: &str = "model messages input system instructions stream tools max_tokens max_completion_tokens max_output_tokens";

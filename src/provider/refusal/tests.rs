@@ -8,8 +8,11 @@ use super::*;
 fn refused(status: u16, body: &str) -> (ProviderError, Option<Change>) {
     let fields = "model messages max_tokens temperature stream stream_options tools prompt_cache_key \
         reasoning_effort max_completion_tokens";
-    let parts = "cache_control images files audio system_role tool_role null reasoning adaptive signatures responses";
-    let parts = parts.split(' ').chain([STALE_REASONING]);
+    let parts =
+        "cache_control images files audio system_role null reasoning adaptive signatures responses";
+    let parts = parts
+        .split(' ')
+        .chain([STALE_REASONING, TOOL_ROLE, REPLY_AFTER]);
     let sent = Sent {
         parts: parts
             .flat_map(|part| [(part, true), (part, false)])

@@ -22,8 +22,10 @@ pub(super) fn retry_after(head: &Head) -> Option<Duration> {
     }
     let ms = head.header("retry-after-ms");
     ms.and_then(|ms| length(&format!("{ms}ms"))).or_else(|| {
-        let delays = DELAYS.iter();
-        delays.filter_map(|name| head.header(name)).find_map(length)
+        let mut delays = DELAYS.iter().filter_map(|name| head.header(name));
+        // A date, or a delay below zero, still demands one.
+        let unread = head.header(DELAYS[0]).map(|_| Duration::ZERO);
+        delays.find_map(length).or(unread)
     })
 }
 
@@ -63,9 +65,9 @@ mod tests {
         for (name, value, ms) in [
             ("retry-after", "2", Some(2000)),
             ("retry-after", "0.5", Some(500)),
-            ("retry-after", "1e400", None),
-            ("retry-after", "", None),
-            ("retry-after", "-3", None),
+            ("retry-after", "1e400", Some(0)),
+            ("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT", Some(0)),
+            ("retry-after", "-3", Some(0)),
             ("retry-after-ms", "120", Some(120)),
             ("x-ratelimit-reset-tokens", "1m2.5s", Some(62_500)),
             ("x-ratelimit-reset-requests", "120ms", Some(120)),
