@@ -203,15 +203,17 @@ pub enum ProviderError {
     Cancelled(CancelReason),
 }
 
-/// Whether a lower-case text matches a pattern: `a & b | c` requires `a` and `b`, or `c`.
+/// Whether a lower-case text matches a pattern: `a & b | c` requires `a` and `b`, or `c`. A pattern of many alternatives is a file
+/// in `wordings`, one a line.
 fn says(text: &str, any: &str) -> bool {
-    any.split(" | ")
-        .any(|all| all.split(" & ").all(|part| text.contains(part)))
+    let mut alternatives = any.lines().flat_map(|line| line.split(" | "));
+    alternatives.any(|all| all.split(" & ").all(|part| text.contains(part)))
 }
 
 /// Returns the rows of a table, each a name with its pattern or value.
 fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    table.split("; ").filter_map(|row| row.split_once(": "))
+    let rows = table.lines().flat_map(|line| line.split("; "));
+    rows.filter_map(|row| row.split_once(": "))
 }
 
 impl ProviderError {

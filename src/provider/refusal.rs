@@ -111,31 +111,20 @@ pub(super) const TOOL_ROLE: &str = "the tool role";
 pub(super) const RESPONSES: &str = "responses";
 
 /// A sample of the model that the host itself calls bad, such as Groq's. Another sample may be good.
-const BAD_SAMPLE: &str = "tool_use_failed | _validate_failed | _parse_failed | failed_generation | failed to generate | \
-    failed to call | failed to parse tool | invalid tool call";
-const INVALID_KEY: &str =
-    "api key not valid | invalid api key | invalid x-api-key | invalid_api_key | incorrect api key";
-const NO_CREDIT: &str = "insufficient_quota | exceeded_current_quota | billing_not_active | billing_hard_limit | \
-    insufficient balance | balance & insufficient | insufficient credit | available credits | credit balance | \
-    payment required | spending limit | key limit exceeded | arrearage | freetieronly | 余额不足";
-const NO_MODEL: &str = "model_not_found | not a valid model | invalid model name | unknown model | no such model | \
-    model & not exist | model & not found | model & retired | model & deprecated | model & decommissioned | \
-    model & no longer";
+const BAD_SAMPLE: &str = include_str!("wordings/bad_sample.txt");
+const INVALID_KEY: &str = include_str!("wordings/invalid_key.txt");
+const NO_CREDIT: &str = include_str!("wordings/no_credit.txt");
+const NO_MODEL: &str = include_str!("wordings/no_model.txt");
 /// What a host forbids other than by the key: a text, a place, a model.
-const FLAGGED: &str = "moderation | flagged | content policy | content_policy | content filter | content_filter | safety | \
-    usage policy | usage guidelines | sensitive | inappropriate content | content exists risk | high risk | prohibited_content | \
-    content_not_allowed | content_blocked | data_inspection | 敏感";
-const ELSEWHERE: &str = "country | territor | your region | this region | user location | your location | legal reasons";
-const NO_ACCESS: &str = "model & access | model & permission | model & not allowed | model & not available | \
-    model & blocked | model & subscribed | model_not_found";
-const BARRED: &str = "ip address | allow list | allowlist | organization's policy | error code:";
+const FLAGGED: &str = include_str!("wordings/flagged.txt");
+const ELSEWHERE: &str = include_str!("wordings/elsewhere.txt");
+const NO_ACCESS: &str = include_str!("wordings/no_access.txt");
+const BARRED: &str = include_str!("wordings/barred.txt");
 const FORBIDDEN: [&str; 4] = [FLAGGED, ELSEWHERE, NO_ACCESS, BARRED];
 /// What a server says that cannot load its model.
-const NO_MEMORY: &str = "requires more & memory | out of memory | not enough memory | insufficient memory | \
-    unable to allocate | failed to allocate | insufficient system resources";
+const NO_MEMORY: &str = include_str!("wordings/no_memory.txt");
 /// Words of a host, or of a model's template, that does not take the order of the messages.
-const ORDER: &str =
-    "must alternate | unexpected role | expected last role | must be at the beginning | only user";
+const ORDER: &str = include_str!("wordings/order.txt");
 
 impl HostRefusal {
     pub(super) fn read(status: u16, head: Option<&Head>, body: &str) -> Self {

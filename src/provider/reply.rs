@@ -51,8 +51,7 @@ const MAX_VALUES: usize = 500_000;
 pub(crate) type Read = fn(&str, &mut ReplyBuilder) -> Result<(), ReadError>;
 
 /// Words in the reasons of hosts that end a reply because of its content.
-const REFUSALS: &str = "filter | refus | sensitive | safety | recitation | prohibited | blocklist | blocked | spii | \
-    moderation | guardrail | unsafe";
+const REFUSALS: &str = include_str!("wordings/refusals.txt");
 
 /// Words in the reasons of a reply that is complete.
 const ENDS: &str = "stop | end | eos | tool | function | complete | done | finish | pause";
@@ -358,16 +357,14 @@ impl<'a> ReplyBuilder<'a> {
         let Some(start) = start else {
             return String::new();
         };
+        self.shown = Some(start);
         let new = &text[start..];
         self.past_calls = self.past_calls || !text_calls::may_begin(new);
-        let end = match text_calls::place_of_tag(new) {
-            _ if !self.past_calls => 0,
-            // Calls may follow the text.
-            Some(at) if !self.offers.is_empty() => at,
-            _ => new.len(),
-        };
-        self.shown = Some(start + end);
-        new[..end].to_owned()
+        if !self.past_calls {
+            return String::new();
+        }
+        self.shown = Some(text.len());
+        new.to_owned()
     }
 
     /// Returns the reply, and shows its parts that were not shown yet.
@@ -385,9 +382,9 @@ impl<'a> ReplyBuilder<'a> {
         if reply.calls.is_empty() {
             let cut = text_calls::cut_call(&reply.text, self.offers);
             match (text_calls::read(&reply.text, self.offers), cut) {
-                (Found::Calls(before, calls), _) => (reply.text, reply.calls) = (before, calls),
-                (_, Some((before, call))) if reply.stop.is_cut() => {
-                    (reply.text, reply.calls) = (before, vec![call]);
+                (Found::Calls(calls), _) => (reply.calls, reply.text) = (calls, String::new()),
+                (_, Some(call)) if reply.stop.is_cut() => {
+                    (reply.calls, reply.text) = (vec![call], String::new());
                 }
                 (Found::Text, _) => {}
                 (Found::Unparsed, _) => return Err(unparsed()),
@@ -425,7 +422,7 @@ pub(super) fn read_sample(sample: &str, offers: &[ToolOffer]) -> Option<Reply> {
     let mut reply = ReplyBuilder::new(offers, &|_| ());
     reply.text(sample);
     let reply = reply.finish().ok()?;
-    let is_prose = !reply.text.trim().is_empty() && !text_calls::may_have(&reply.text);
+    let is_prose = !reply.text.trim().is_empty() && !text_calls::may_begin(&reply.text);
     (is_prose || !reply.calls.is_empty()).then_some(reply)
 }
 

@@ -16,19 +16,64 @@ const FENCE: &str = "```";
 /// Language tags of code blocks with JSON.
 const FENCED: [&str; 2] = ["", "json"];
 /// First fields of an object that is a call.
-const FIELDS: &str =
-    "name | arguments | parameters | function | type | id | tool_name | tool_calls";
+const FIELDS: [&str; 8] = [
+    "name",
+    "arguments",
+    "parameters",
+    "function",
+    "type",
+    "id",
+    "tool_name",
+    "tool_calls",
+];
 /// Prefixes that models add to the name of a tool.
 const NAMESPACES: [&str; 2] = ["default_api.", "functions."];
 /// Starts of calls that the server should have parsed. One that is not listed here is text.
-const MARKS: &str = "<tool_call> | <function= | ```tool_ | <tool_code> | <tools> | <tool_calls> | <function_call> | \
-    <function_calls> | <longcat_tool_call> | <seed:tool_call> | [TOOL_REQUEST] | <invoke | \
-    <minimax:tool_call> | [TOOL_CALLS] | functools[ | <|python_tag|> | <|tool | <|channel|> | \
-    <|start|> | <｜tool | <｜DSML | assistant<|channel|> | <start_function_call> | <|python_start|> | \
-    <toolcall> | <TOOLCALL> | <|action_start|> | ✿FUNCTION✿ | to=functions.";
+const MARKS: [&str; 29] = [
+    TOOL_CALL,
+    FUNCTION,
+    "```tool_",
+    "<tool_code>",
+    "<tools>",
+    "<tool_calls>",
+    "<function_call>",
+    "<function_calls>",
+    "<longcat_tool_call>",
+    "<seed:tool_call>",
+    "[TOOL_REQUEST]",
+    "<invoke",
+    "<minimax:tool_call>",
+    "[TOOL_CALLS]",
+    "functools[",
+    "<|python_tag|>",
+    "<|tool",
+    "<|channel|>",
+    "<|start|>",
+    "<｜tool",
+    "<｜DSML",
+    "assistant<|channel|>",
+    "<start_function_call>",
+    "<|python_start|>",
+    "<toolcall>",
+    "<TOOLCALL>",
+    "<|action_start|>",
+    "✿FUNCTION✿",
+    "to=functions.",
+];
 /// Notations of calls that stand in no prose, of GLM, Qwen, Claude, Phi, Mistral, Kimi, DeepSeek and gpt-oss.
-const NOTATIONS: &str = "<arg_key> | <parameter= | <invoke name= | functools[{ | [TOOL_CALLS] | <|python_tag|> | \
-    <|tool | <|call | <|channel|> | <｜tool |  to=functions.";
+const NOTATIONS: [&str; 11] = [
+    "<arg_key>",
+    "<parameter=",
+    "<invoke name=",
+    "functools[{",
+    "[TOOL_CALLS]",
+    "<|python_tag|>",
+    "<|tool",
+    "<|call",
+    "<|channel|>",
+    "<｜tool",
+    " to=functions.",
+];
 /// Maximum number of values in calls.
 const MAX_VALUES: usize = 100_000;
 
@@ -36,8 +81,7 @@ const MAX_VALUES: usize = 100_000;
 #[derive(Debug, PartialEq)]
 pub(super) enum Found {
     Text,
-    /// Calls, and the text before them.
-    Calls(String, Vec<ToolCall>),
+    Calls(Vec<ToolCall>),
     /// A call in a format that the server should have parsed.
     Unparsed,
 }
@@ -48,56 +92,31 @@ pub(super) fn read(text: &str, offers: &[ToolOffer]) -> Found {
     if offers.is_empty() || refuse_more_values(text.as_bytes(), MAX_VALUES).is_err() {
         return Found::Text;
     }
-    let start = may_begin(text).then_some(0);
-    let start = start.or_else(|| place_of_tag(text));
-    let (before, calls) = text.split_at(start.unwrap_or(text.len()));
-    // An odd number of marks begins code.
-    let is_code = before.matches('`').count() % 2 == 1;
-    match offered_calls(calls, offers) {
-        Some(calls) if !is_code => Found::Calls(before.trim_end().to_owned(), calls),
+    match offered_calls(text, offers) {
+        Some(calls) => Found::Calls(calls),
         None if opens_call(text) || has_notation(text) => Found::Unparsed,
-        _ => Found::Text,
+        None => Found::Text,
     }
 }
 
-/// Whether calls, or the start of one, may be in a text.
-pub(super) fn may_have(text: &str) -> bool {
-    may_begin(text) || place_of_tag(text).is_some()
-}
-
-/// Returns where a tag before calls, or the start of one, stands in a text.
-pub(super) fn place_of_tag(text: &str) -> Option<usize> {
-    let mut places = text.match_indices('<').map(|(at, _)| at);
-    let is_tag = |at: &usize| {
-        let rest = &text[*at..];
-        let mut tags = [TOOL_CALL, FUNCTION].iter();
-        tags.any(|tag| rest.starts_with(tag) || tag.starts_with(rest))
-    };
-    places.find(is_tag)
-}
-
-/// Returns the call in a text that was cut off within it, and the text before it; `None` if the tool is unclear.
-pub(super) fn cut_call(text: &str, offers: &[ToolOffer]) -> Option<(String, ToolCall)> {
-    let start = opens_call(text.trim_start()).then_some(0);
-    let start = start.or_else(|| place_of_tag(text))?;
-    let (before, cut) = text.split_at(start);
-    let named = offers.iter().filter(|offer| cut.contains(&*offer.name));
-    let called = named.min_by_key(|offer| cut.find(&*offer.name))?;
-    let call = ToolCall {
+/// Returns the call in a text that was cut off within it; `None` if the tool is unclear.
+pub(super) fn cut_call(text: &str, offers: &[ToolOffer]) -> Option<ToolCall> {
+    if !opens_call(text.trim_start()) {
+        return None;
+    }
+    let named = offers.iter().filter(|offer| text.contains(&*offer.name));
+    let called = named.min_by_key(|offer| text.find(&*offer.name))?;
+    Some(ToolCall {
         name: called.name.to_string(),
-        arguments: cut.to_owned(),
+        arguments: text.to_owned(),
         ..ToolCall::default()
-    };
-    Some((before.to_owned(), call))
+    })
 }
 
 /// Whether a text with this start may turn out to be calls, or starts with a mark of a call.
 pub(super) fn may_begin(text: &str) -> bool {
     let text = text.trim_start();
-    if may_begin_json(text)
-        || opens_call(text)
-        || MARKS.split(" | ").any(|mark| mark.starts_with(text))
-    {
+    if may_begin_json(text) || opens_call(text) || MARKS.iter().any(|mark| mark.starts_with(text)) {
         return true;
     }
     let Some(fenced) = text.strip_prefix(FENCE) else {
@@ -148,7 +167,7 @@ fn offered_calls(text: &str, offers: &[ToolOffer]) -> Option<Vec<ToolCall>> {
 
 /// Whether a text starts with a mark of a call.
 fn opens_call(text: &str) -> bool {
-    MARKS.split(" | ").any(|mark| text.starts_with(mark))
+    MARKS.iter().any(|mark| text.starts_with(mark))
 }
 
 /// Whether a text has a notation of a call outside code.
@@ -156,7 +175,7 @@ fn has_notation(text: &str) -> bool {
     // Every second piece is in a code block or a code span.
     let prose = text.split(FENCE).step_by(2);
     let mut prose = prose.flat_map(|prose| prose.split('`').step_by(2));
-    prose.any(|prose| says(prose, NOTATIONS))
+    prose.any(|prose| NOTATIONS.iter().any(|notation| prose.contains(notation)))
 }
 
 /// Whether a text may start with a call as JSON.
@@ -170,8 +189,8 @@ fn may_begin_json(text: &str) -> bool {
         return object.trim().is_empty();
     };
     match field.split_once('"') {
-        Some((field, _)) => FIELDS.split(" | ").any(|known| known == field),
-        None => FIELDS.split(" | ").any(|known| known.starts_with(field)),
+        Some((field, _)) => FIELDS.contains(&field),
+        None => FIELDS.iter().any(|known| known.starts_with(field)),
     }
 }
 
@@ -265,7 +284,7 @@ mod tests {
         match read(text, &offers()) {
             Found::Text => None,
             Found::Unparsed => Some("unparsed".to_owned()),
-            Found::Calls(_, calls) => {
+            Found::Calls(calls) => {
                 let word = |call: &ToolCall| format!("{}{}", call.name, call.arguments);
                 let words: Vec<String> = calls.iter().map(word).collect();
                 Some(words.join(" "))
@@ -324,32 +343,10 @@ mod tests {
     }
 
     #[test]
-    fn tagged_call_after_a_text_is_read_and_held_back() {
-        let expected = r#"read_file{"path":"a.txt"}"#;
-        for form in FORMS.iter().filter(|form| form.starts_with('<')) {
-            let text = format!("I `read` it.\n\n{form}\n{form}");
-            let twice = format!("{expected} {expected}");
-            assert_eq!(calls(&text), Some(twice), "{text}");
-            let Found::Calls(before, _) = read(&text, &offers()) else {
-                unreachable!()
-            };
-            assert_eq!(before, "I `read` it.");
-            for (end, _) in text.char_indices().skip(15) {
-                assert_eq!(place_of_tag(&text[..end]), Some(14), "{:?}", &text[..end]);
-            }
-            for code in [format!("`{form}`"), format!("As in:\n```\n{form}")] {
-                assert_eq!(calls(&code), None, "{code}");
-            }
-            let other = format!("I read it. {}", form.replace("read_file", "remove_all"));
-            assert_eq!(calls(&other), None);
-        }
-    }
-
-    #[test]
     fn anything_else_stays_text() {
         for form in FORMS {
             let text = format!("I read it.\n{form}");
-            assert!(calls(&text).is_none() || form.starts_with('<'), "{text}");
+            assert_eq!(calls(&text), None, "{text}");
             assert_eq!(read(form, &[]), Found::Text);
         }
         for text in texts(include_str!("../../tests/corpus/wire/prose.jsonl")) {

@@ -1,11 +1,16 @@
 //! Detects thoughts before a model's answer.
 
-use super::rows;
-
 /// Marks before and after thoughts; the last are Gemma's.
-const MARKS: &str = "<think>: </think>; <thinking>: </thinking>; <thought>: </thought>; \
-    <reasoning>: </reasoning>; <seed:think>: </seed:think>; [THINK]: [/THINK]; ◁think▷: ◁/think▷; \
-    <|channel>thought: <channel|>";
+const MARKS: [(&str, &str); 8] = [
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("◁think▷", "◁/think▷"),
+    ("<|channel>thought", "<channel|>"),
+];
 /// Starts of an answer of gpt-oss whose server does not parse its channels.
 const HARMONY: [&str; 3] = ["<|channel|>", "<|start|>assistant", "assistant<|channel|>"];
 /// Channels of gpt-oss. Any other name is that of a tool.
@@ -35,12 +40,12 @@ pub(super) fn opening(text: &str) -> Opening<'_> {
     if HARMONY.iter().any(|open| begin.starts_with(open)) {
         return harmony(text);
     }
-    for (open, close) in rows(MARKS) {
+    for (open, close) in MARKS {
         if let Some(inner) = begin.strip_prefix(open) {
             return thoughts(text, inner, close);
         }
     }
-    let mut opens = rows(MARKS).map(|(open, _)| open).chain(HARMONY);
+    let mut opens = MARKS.iter().map(|(open, _)| open).chain(&HARMONY);
     if opens.any(|open| open.starts_with(begin)) {
         Opening::Undecided
     } else {

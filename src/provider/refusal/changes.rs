@@ -8,20 +8,12 @@ use super::{
 };
 
 /// Words about the types of a message's parts, of which a file is the rarest, and an image the most common.
-const TYPES: &str = "content type | content[].type | content blocks are expected | part type | unknown variant | \
-    content must be a string | content should be a string | content' type & expected | type & one of";
+const TYPES: &str = include_str!("../wordings/types.txt");
 /// Media that some models reject, each with a pattern of the errors (see [`says`]). The error for a single bad image mentions
 /// its format, size or encoding.
-const MEDIA: &str = "files: 'file' | file_id | support & file | support & pdf | support & document; \
-    audio: input_audio | audio input | support & audio; \
-    images: support image input | image input | image_url is only supported | not support images | not support vision | \
-    not a multimodal model | multimodal is not | supports text | support text | at most 0 image";
+const MEDIA: &str = include_str!("../wordings/media.txt");
 /// Other parts that some models reject.
-const WITHOUT: &str = "cache_control: cache_control; \
-    stream: stream & not support; \
-    reasoning: reasoning_content | reasoning_details | 'reasoning' & unsupported | thinking_blocks | extra_content; \
-    system_role: system & role | system message & support | developer instruction; \
-    null: content & null | content & nil | content & none | content & string | content & required";
+const WITHOUT: &str = include_str!("../wordings/without.txt");
 /// Words of errors about all tools, and none about a field such as `tool_choice`.
 const NO_TOOLS: &str = concat!(
     r"support tool use|enable-auto-tool-choice|tools param requires|cannot use tools|",
@@ -29,8 +21,7 @@ const NO_TOOLS: &str = concat!(
     r"\b(tools?|functions?)['`]?( use| calls?| calling)? (is|are) (not (supported|enabled|available)|unsupported)"
 );
 /// What the Responses API says of thoughts that it cannot read, or that it misses the successor of.
-const STALE: &str = "encrypted content & not be | invalid_encrypted_content | without its required following item | \
-    redacted_thinking";
+const STALE: &str = include_str!("../wordings/stale.txt");
 /// Parts that some models require.
 const WITH: &str = "adaptive: thinking & adaptive; \
     reasoning: reasoning_content & must be passed | reasoning_content & missing; \
@@ -42,8 +33,7 @@ const NEEDED: &str = "model messages input system instructions stream tools max_
 /// Fields that a host may reject because of their value; the error need only name them.
 const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
 /// Patterns of errors about a field.
-const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized | unrecognised | unsupported | not support | \
-    not permitted | not allowed | unexpected | additional propert | invalid parameter | deprecated | not enabled";
+const REFUSING: &str = include_str!("../wordings/refusing.txt");
 
 /// Words of a host that has a model only at its Responses API.
 const NEWER_API: &str = "v1/responses | responses api | not & chat/completions endpoint";

@@ -9,8 +9,7 @@ const SEVERAL_TURNS: usize = 3;
 
 /// Subjects of errors about length.
 const SUBJECTS: &str = "token | context | prompt | input | length | messages | n_ctx";
-const EXCESS: &str = "exceed | too long | too large | too many | longer | larger | greater | maximum | max length | limit | \
-    less than | at most | <= | range | reduce | shorter | overflow";
+const EXCESS: &str = include_str!("../wordings/excess.txt");
 /// Words of sentences about other limits.
 const NOT_LENGTH: &str = r"\b(array|byte|mb|pixel|timeout|timed out|per minute|per min|per day|rate limit|quota)s?\b|at most [0-9]+ (image|audio|video)";
 /// Names of the reply's length, and words about the request. An invalid input is any field.
