@@ -244,7 +244,7 @@ impl Gateway {
             self.log.sink("telegram")(Level::Info, text);
         }
         let ids: Vec<String> = removed.into_iter().map(|message| message.id).collect();
-        inbox.finish(&ids)
+        inbox.queue.done(&ids)
     }
 }
 

@@ -171,10 +171,10 @@ fn time_beside(waiting: usize) -> Duration {
         outbox.inbox.add(line("quick")).unwrap();
         let work = outbox.inbox.take().unwrap();
         let ids = [work.first().id.clone()];
-        outbox.inbox.start(&ids).unwrap();
+        outbox.inbox.start("tcp_quick").unwrap();
         let item = Item::text("tcp:quick", "Hi!");
         outbox.post(&item, &ids, None).unwrap();
-        outbox.inbox.forget(&ids);
+        outbox.inbox.forget("tcp_quick", &ids);
         drop(work);
         let next = outbox.next("tcp", || None).unwrap().unwrap();
         tried(&outbox, &next.id, &Tried::Sent);
