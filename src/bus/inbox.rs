@@ -11,7 +11,7 @@ use super::waiting::{Conversation, WaitingMessages};
 use super::{Inbound, Question, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
-use crate::paths::fresh_key;
+use crate::paths::{Home, fresh_key};
 use crate::storage::{Durability, Entry, Queue};
 use crate::sync;
 
@@ -30,10 +30,10 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Creates the inbox of a queue, for one turn at a time.
-    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+    /// Creates the inbox of a home, for one turn at a time.
+    pub(crate) fn new(home: &Home) -> Self {
         Self {
-            queue,
+            queue: Arc::new(Queue::of_home(home)),
             state: Arc::default(),
             questions: Arc::default(),
         }
@@ -268,8 +268,14 @@ impl Inbox {
 
     /// Returns the wanted messages on disk, the oldest first.
     pub(crate) fn open(&self, is_wanted: impl Fn(&Entry) -> bool) -> Result<Vec<Inbound>> {
-        let entries = self.queue.select(KIND, is_wanted)?;
-        Ok(entries.into_iter().map(read).collect())
+        let message = |entry: Entry| Inbound {
+            id: entry.id.clone(),
+            starts: entry.starts,
+            has_begun: entry.begun,
+            ..entry.read()
+        };
+        let entries = self.queue.select(KIND, is_wanted)?.into_iter();
+        Ok(entries.map(message).collect())
     }
 
     /// Stores messages, or replaces messages with the same ids. On disk when this returns. Nobody answers them before the next
@@ -329,16 +335,6 @@ impl Drop for Work {
     }
 }
 
-fn read(entry: Entry) -> Inbound {
-    let message: Inbound = entry.read();
-    Inbound {
-        id: entry.id,
-        starts: entry.starts,
-        has_begun: entry.begun,
-        ..message
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,7 +343,7 @@ mod tests {
 
     /// Opens the inbox as the next program would.
     fn inbox_in(dir: &TestDir) -> Inbox {
-        Inbox::new(Arc::new(Queue::of_home(&dir.home())))
+        Inbox::new(&dir.home())
     }
 
     fn written(id: &str, number: i64, text: &str) -> Inbound {

@@ -221,7 +221,7 @@ impl Dispatcher {
         let ended = if is_sent {
             self.outbox.post(&item, ids, note).map(drop)
         } else {
-            self.outbox.queue.done(ids)
+            self.inbox.queue.done(ids)
         };
         let is_kept = log_error(&self.log, ended).is_some();
         if let (true, false, Some(chats)) = (is_sent, is_kept, &self.bot) {

@@ -48,7 +48,7 @@ fn outbox_file_is_removed_with_its_item() {
         }
     );
     tried(&outbox, &second, &Tried::Refused("no such chat".into()));
-    let given_up = |id: &str| outbox.queue.given_up(id).unwrap();
+    let given_up = |id: &str| outbox.inbox.queue.given_up(id).unwrap();
     assert_eq!(given_up(&second).as_deref(), Some("no such chat"));
     assert_eq!(given_up(&first), None);
     assert_eq!(
