@@ -14,7 +14,7 @@ use crate::message::{Media, Message, Usage, add_cost};
 use crate::paths::session_name;
 
 pub use inbox::Inbox;
-pub(crate) use inbox::{Work, message_id};
+pub(crate) use inbox::Work;
 
 /// Source of a message, and destination of its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -28,7 +28,7 @@ pub struct Origin {
 
 impl Origin {
     /// Returns the destination of an answer, `CHANNEL:CHAT`.
-    pub(crate) fn address(&self) -> String {
+    fn address(&self) -> String {
         format!("{}:{}", self.channel, self.chat)
     }
 }
@@ -77,6 +77,7 @@ impl Inbound {
     /// Creates a message for the model.
     pub fn message(origin: Origin, session: String, text: String) -> Self {
         Self {
+            reply_to: Some(origin.address()),
             origin,
             session,
             text,

@@ -20,7 +20,7 @@ use crate::notify;
 use crate::paths::{Home, fresh_key, session_name};
 use crate::session::{deferred, displaced_by};
 use crate::storage::queue::{CALM, MAX_STARTS};
-use crate::storage::{self, Durability, Entry, Lock, NewFile, Queue};
+use crate::storage::{self, Durability, Entry, Lock, NewFile};
 use crate::sync;
 use crate::text::to_single_line;
 
@@ -114,9 +114,10 @@ pub(crate) struct Note<'a> {
 #[derive(Clone)]
 pub(crate) struct Outbox {
     pub(crate) home: Home,
-    pub(crate) queue: Arc<Queue>,
     /// Inbox of the same queue.
     pub(crate) inbox: Inbox,
+    /// Time of the start of this process, or somewhat later.
+    begun: Instant,
     /// Deliveries of this process, and a signal for every change.
     deliveries: Arc<(Mutex<Deliveries>, Condvar)>,
 }
@@ -124,8 +125,6 @@ pub(crate) struct Outbox {
 /// State of the deliveries of this process.
 #[derive(Default)]
 struct Deliveries {
-    /// Time of the first look at the outbox.
-    begun: Option<Instant>,
     is_stopped: bool,
     /// Messages that were tried, by id. This process survived them, so they are not the cause of its crashes.
     tried: BTreeMap<String, Tries>,
@@ -145,12 +144,10 @@ struct Tries {
 
 impl Outbox {
     pub(crate) fn new(home: Home) -> Self {
-        let queue = Arc::new(Queue::of_home(&home));
-        let inbox = Inbox::new(queue.clone());
         Self {
+            inbox: Inbox::new(&home),
             home,
-            queue,
-            inbox,
+            begun: Instant::now(),
             deliveries: Arc::default(),
         }
     }
@@ -183,11 +180,11 @@ impl Outbox {
         if let Some(note) = note.filter(|note| note.from != session) {
             let text = Some(note.text).filter(|text| !text.is_empty());
             let deferred = deferred(&id, &session, note.title, text.unwrap_or(&item.text));
-            ended.extend(displaced_by(&deferred, &self.queue)?);
+            ended.extend(displaced_by(&deferred, &self.inbox.queue)?);
             entries.push(deferred);
         }
         entries.push(Entry::new(&id, KIND, item));
-        let added = self.queue.add(&entries, &ended);
+        let added = self.inbox.queue.add(&entries, &ended);
         added.doing("keeping a message to be sent")?;
         if note.is_some() {
             notify::signal(&self.home);
@@ -198,7 +195,7 @@ impl Outbox {
 
     /// Returns the wanted messages to send, oldest first.
     pub(crate) fn pending(&self, is_wanted: impl FnMut(&Entry) -> bool) -> Result<Vec<Pending>> {
-        let entries = self.queue.select(KIND, is_wanted);
+        let entries = self.inbox.queue.select(KIND, is_wanted);
         let pending = |entry: Entry| Pending {
             item: entry.read(),
             id: entry.id,
@@ -208,11 +205,6 @@ impl Outbox {
         };
         let entries = entries.doing("reading the outbox")?.into_iter();
         Ok(entries.map(pending).collect())
-    }
-
-    /// Acquires the lock for delivering, which prevents a second sender from sending messages twice.
-    pub(crate) fn sender(&self, wait: Duration) -> Result<Lock> {
-        Lock::acquire(&self.home.lock("sender"), wait)
     }
 
     /// Removes files without a pending message, after sending or after a crash.
@@ -253,7 +245,6 @@ impl Outbox {
             return Ok(None);
         }
         let (now, mut wait) = (Instant::now(), most().unwrap_or_default());
-        let begun = *deliveries.begun.get_or_insert(now);
         let mut chats = BTreeSet::new();
         let mut oldest = self.pending(|entry| {
             let to = entry.item["to"].as_str().unwrap_or_default();
@@ -262,8 +253,9 @@ impl Outbox {
         // The chats after the last one come first.
         oldest.sort_by_cached_key(|of| (of.item.to <= deliveries.last, of.item.to.clone()));
         for mut pending in oldest {
-            let is_last = pending.starts + 1 == MAX_STARTS;
-            let mut due = Some(if is_last { begun + CALM } else { begun });
+            let is_suspect = pending.starts + 1 == MAX_STARTS;
+            let calm = if is_suspect { CALM } else { Duration::ZERO };
+            let mut due = Some(self.begun + calm);
             let known = deliveries.tried.get(&pending.id);
             if let Some(tries) = known {
                 due = tries.due;
@@ -279,7 +271,7 @@ impl Outbox {
             }
             if known.is_none() && pending.starts < MAX_STARTS {
                 let ids = [pending.id.clone()];
-                drop(self.queue.start(&ids, Durability::Later));
+                drop(self.inbox.queue.start(&ids, Durability::Later));
             }
             let tries = Tries::default();
             deliveries.tried.insert(pending.id.clone(), tries);
@@ -292,18 +284,18 @@ impl Outbox {
 
     /// Records the result of a try. After an error the message is still being sent.
     pub(crate) fn tried(&self, pending: &Pending, result: &Tried) -> Result<()> {
-        let (id, ids) = (&pending.id, [pending.id.clone()]);
+        let (queue, id, ids) = (&self.inbox.queue, &pending.id, [pending.id.clone()]);
         let mut tries = Tries {
             pieces: pending.pieces,
             failures: 0,
             due: Some(Instant::now()),
         };
         match result {
-            Tried::Sent => self.queue.done(&ids)?,
-            Tried::Refused(why) => self.queue.give_up(id, &to_single_line(why, MAX_REASON))?,
-            Tried::Replaced(item) => self.queue.add(&[Entry::new(id, KIND, item)], &[])?,
+            Tried::Sent => queue.done(&ids)?,
+            Tried::Refused(why) => queue.give_up(id, &to_single_line(why, MAX_REASON))?,
+            Tried::Replaced(item) => queue.add(&[Entry::new(id, KIND, item)], &[])?,
             Tried::Pieces(n) => {
-                drop(self.queue.part(id, *n));
+                drop(queue.part(id, *n));
                 tries.pieces = *n;
             }
             Tried::PutOff { time, failures } => {
@@ -319,7 +311,7 @@ impl Outbox {
             deliveries.tried.insert(id.clone(), tries);
         }
         drop(deliveries);
-        drop(self.queue.halt(&ids));
+        drop(queue.halt(&ids));
         self.wake();
         if ends {
             // A failed removal is repeated with the next message.

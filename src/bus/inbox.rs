@@ -11,7 +11,7 @@ use super::waiting::{Conversation, WaitingMessages};
 use super::{Inbound, Question, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
-use crate::paths::fresh_key;
+use crate::paths::{Home, fresh_key};
 use crate::storage::{Durability, Entry, Queue};
 use crate::sync;
 
@@ -20,25 +20,23 @@ const KIND: &str = "message";
 
 /// Receives the messages of channels. Clones share it.
 #[derive(Clone)]
-pub struct Inbox(Arc<Shared>);
-
-struct Shared {
-    queue: Arc<Queue>,
-    waiting: Mutex<WaitingMessages>,
-    changed: Condvar,
+pub struct Inbox {
+    /// Ends messages, and knows their ids.
+    pub(crate) queue: Arc<Queue>,
+    /// Messages in memory, and a signal for every change.
+    state: Arc<(Mutex<WaitingMessages>, Condvar)>,
     /// Locked while a question changes on disk.
-    questions: Mutex<()>,
+    questions: Arc<Mutex<()>>,
 }
 
 impl Inbox {
-    /// Creates the inbox of a queue, for one turn at a time.
-    pub(crate) fn new(queue: Arc<Queue>) -> Self {
-        Self(Arc::new(Shared {
-            queue,
-            waiting: Mutex::default(),
-            changed: Condvar::new(),
-            questions: Mutex::new(()),
-        }))
+    /// Creates the inbox of a home, for one turn at a time.
+    pub(crate) fn new(home: &Home) -> Self {
+        Self {
+            queue: Arc::new(Queue::of_home(home)),
+            state: Arc::default(),
+            questions: Arc::default(),
+        }
     }
 
     /// Sets the number of turns that may run at the same time, in different conversations.
@@ -47,13 +45,13 @@ impl Inbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, WaitingMessages> {
-        sync::lock(&self.0.waiting)
+        sync::lock(&self.state.0)
     }
 
     /// Changes the waiting messages, and wakes all threads that wait for a change.
     fn change<T>(&self, change: impl FnOnce(&mut WaitingMessages) -> T) -> T {
         let changed = change(&mut self.lock());
-        self.0.changed.notify_all();
+        self.state.1.notify_all();
         changed
     }
 
@@ -67,8 +65,8 @@ impl Inbox {
         if message.id.is_empty() {
             message.id = fresh_key(SystemTime::now());
         }
-        message.id = message_id(&message.origin.channel, &message.id);
-        let is_new = !self.is_known(&message.id)?;
+        message.id = format!("{}:{}", message.origin.channel, message.id);
+        let is_new = !self.queue.is_known(&message.id)?;
         if is_new {
             if let Source::Channel = message.source {
                 message.reply_to = Some(message.origin.address());
@@ -78,7 +76,7 @@ impl Inbox {
         Ok(is_new)
     }
 
-    /// Adds new messages, which have whole ids ([`message_id`]), in one write. What arrives together can share a turn.
+    /// Adds new messages, whose ids begin with their channel, in one write. What arrives together can share a turn.
     pub(crate) fn add_all(&self, messages: Vec<Inbound>) -> Result<()> {
         // The end of serving waits for this write, so that a message added before it is answered.
         self.while_serving(|| {
@@ -135,7 +133,7 @@ impl Inbox {
                 return None;
             }
             let most = until.map_or(Duration::MAX, |until| until.saturating_duration_since(now));
-            waiting = sync::wait(&self.0.changed, waiting, most);
+            waiting = sync::wait(&self.state.1, waiting, most);
         }
     }
 
@@ -149,12 +147,13 @@ impl Inbox {
         changed.unwrap_or_default()
     }
 
-    /// Counts a start of messages on disk. Returns false if the program is stopping; they then remain open.
+    /// Counts the start of the running messages of a conversation on disk. Returns false if the program is stopping; they then
+    /// remain open.
     ///
     /// # Errors
     /// Returns an error if the start is not counted, which does not prevent the answer.
-    pub(crate) fn start(&self, ids: &[String]) -> Result<bool> {
-        let started = self.0.queue.start(ids, Durability::Now);
+    pub(crate) fn start(&self, session: &str) -> Result<bool> {
+        let started = self.queue.start(&self.ids(session), Durability::Now);
         started.doing("recording that a turn begins")
     }
 
@@ -167,13 +166,12 @@ impl Inbox {
             if left.is_zero() || asking.reason().is_some() {
                 break;
             }
-            waiting = sync::wait(&self.0.changed, waiting, left);
+            waiting = sync::wait(&self.state.1, waiting, left);
         }
         let more = waiting.take_more(session, asking);
         drop(waiting);
-        let ids: Vec<String> = more.iter().map(|message| message.id.clone()).collect();
-        let started = self.start(&ids);
-        (more, started.map(drop))
+        let joined = more.first().map_or(Ok(false), |_| self.start(session));
+        (more, joined.map(drop))
     }
 
     /// Notes the first reply of a running turn: later messages no longer repeat its request.
@@ -188,7 +186,7 @@ impl Inbox {
         self.change_running(session, |running| running.waits = true);
         let done = work();
         let is_full = |waiting: &mut WaitingMessages| !waiting.has_turn();
-        let mut waiting = sync::wait_while(&self.0.changed, self.lock(), is_full);
+        let mut waiting = sync::wait_while(&self.state.1, self.lock(), is_full);
         if let Some(running) = waiting.get(session) {
             running.waits = false;
         }
@@ -206,10 +204,10 @@ impl Inbox {
         let (ids, (answered, _hook)) = (self.ids(session), cancel.follower());
         self.change_running(session, |running| running.asks = Some(answered.clone()));
         // A mark that the disk does not take only counts a start too much.
-        drop(self.0.queue.halt(&ids));
+        drop(self.queue.halt(&ids));
         let answer = self.without_turn(session, || wait(&answered));
         self.change_running(session, |running| running.asks = None);
-        drop(self.start(&ids));
+        drop(self.start(session));
         answer
     }
 
@@ -218,15 +216,15 @@ impl Inbox {
         self.change_running(session, |running| running.ids())
     }
 
-    /// Forgets waiting messages that are answered.
-    pub(crate) fn forget(&self, ids: &[String]) {
-        self.change(|waiting| waiting.forget(ids));
+    /// Forgets waiting messages of a conversation that are answered.
+    pub(crate) fn forget(&self, session: &str, ids: &[String]) {
+        self.change(|waiting| waiting.forget(session, ids));
     }
 
     /// Undoes all counted starts, because the program stops in good order; no turn begins any more.
     pub(crate) fn halt(&self) -> Result<()> {
         self.change(|waiting| waiting.is_halted = true);
-        self.0.queue.stop()
+        self.queue.stop()
     }
 
     /// Refuses further messages.
@@ -242,7 +240,7 @@ impl Inbox {
     /// Waits until [`Inbox::is_idle`].
     pub(crate) fn wait_until_idle(&self) {
         let is_busy = |waiting: &mut WaitingMessages| !waiting.is_idle();
-        drop(sync::wait_while(&self.0.changed, self.lock(), is_busy));
+        drop(sync::wait_while(&self.state.1, self.lock(), is_busy));
     }
 
     /// Returns the number of running turns, and how many messages wait behind each turn that waits for its user.
@@ -270,13 +268,14 @@ impl Inbox {
 
     /// Returns the wanted messages on disk, the oldest first.
     pub(crate) fn open(&self, is_wanted: impl Fn(&Entry) -> bool) -> Result<Vec<Inbound>> {
-        let entries = self.0.queue.select(KIND, is_wanted)?;
-        Ok(entries.into_iter().map(read).collect())
-    }
-
-    /// Whether a message waits or was answered, as far as ids are remembered.
-    pub(crate) fn is_known(&self, id: &str) -> Result<bool> {
-        self.0.queue.is_known(id)
+        let message = |entry: Entry| Inbound {
+            id: entry.id.clone(),
+            starts: entry.starts,
+            has_begun: entry.begun,
+            ..entry.read()
+        };
+        let entries = self.queue.select(KIND, is_wanted)?.into_iter();
+        Ok(entries.map(message).collect())
     }
 
     /// Stores messages, or replaces messages with the same ids. On disk when this returns. Nobody answers them before the next
@@ -284,13 +283,7 @@ impl Inbox {
     pub(crate) fn keep(&self, messages: &[Inbound]) -> Result<()> {
         let entry = |message: &Inbound| Entry::new(&message.id, KIND, message);
         let entries: Vec<Entry> = messages.iter().map(entry).collect();
-        self.0.queue.add(&entries, &[]).doing("keeping a message")
-    }
-
-    /// Ends messages, which are answered or need no answer, and remembers their ids.
-    pub(crate) fn finish(&self, ids: &[String]) -> Result<()> {
-        let ended = self.0.queue.done(ids);
-        ended.doing("recording that a message was answered")
+        self.queue.add(&entries, &[]).doing("keeping a message")
     }
 
     /// Changes the question of a message, found by the id of either, by `change`, which returns whether to write it to disk. An
@@ -300,7 +293,7 @@ impl Inbox {
         id: &str,
         change: impl FnOnce(&mut Option<Question>) -> bool,
     ) -> Result<bool> {
-        let _changing = sync::lock(&self.0.questions);
+        let _changing = sync::lock(&self.questions);
         let has = |entry: &Entry| entry.id == id || entry.item["question"]["id"] == id;
         let Some(mut message) = self.open(has)?.pop() else {
             return Ok(false);
@@ -338,22 +331,7 @@ impl Drop for Work {
     fn drop(&mut self) {
         let ids = self.inbox.change(|waiting| waiting.leave(&self.key));
         // A mark that the disk does not take only counts a start too much.
-        drop(self.inbox.0.queue.halt(&ids));
-    }
-}
-
-/// Makes an id that is unique among all channels.
-pub(crate) fn message_id(channel: &str, id: &str) -> String {
-    format!("{channel}:{id}")
-}
-
-fn read(entry: Entry) -> Inbound {
-    let message: Inbound = entry.read();
-    Inbound {
-        id: entry.id,
-        starts: entry.starts,
-        has_begun: entry.begun,
-        ..message
+        drop(self.inbox.queue.halt(&ids));
     }
 }
 
@@ -365,7 +343,7 @@ mod tests {
 
     /// Opens the inbox as the next program would.
     fn inbox_in(dir: &TestDir) -> Inbox {
-        Inbox::new(Arc::new(Queue::of_home(&dir.home())))
+        Inbox::new(&dir.home())
     }
 
     fn written(id: &str, number: i64, text: &str) -> Inbound {
@@ -391,8 +369,7 @@ mod tests {
 
     /// Counts the start of the running work.
     fn start(inbox: &Inbox) -> bool {
-        let ids = inbox.ids("telegram_1");
-        inbox.start(&ids).unwrap()
+        inbox.start("telegram_1").unwrap()
     }
 
     fn texts(messages: &[Inbound]) -> Vec<&str> {
@@ -421,10 +398,10 @@ mod tests {
         let found: Vec<_> = all.iter().map(|m| (m.text.as_str(), m.starts)).collect();
         assert_eq!(found, [("hello", 1), ("there", 0)]);
         let ids: Vec<String> = all.iter().map(|message| message.id.clone()).collect();
-        inbox.finish(&ids).unwrap();
+        inbox.queue.done(&ids).unwrap();
         let inbox = inbox_in(&dir);
         assert!(inbox.open(|_| true).unwrap().is_empty());
-        assert!(inbox.is_known("telegram:7:11").unwrap());
+        assert!(inbox.queue.is_known("telegram:7:11").unwrap());
     }
 
     #[test]
@@ -538,7 +515,7 @@ mod tests {
         let (more, _) = inbox.take_more("telegram_1", &Cancel::new(None));
         assert!(more.is_empty());
         // What the turn answers at its end.
-        inbox.finish(&inbox.ids("telegram_1")).unwrap();
+        inbox.queue.done(&inbox.ids("telegram_1")).unwrap();
         drop(work);
         assert_eq!(texts(&inbox.open(|_| true).unwrap()), ["two"]);
     }

@@ -137,9 +137,7 @@ impl WaitingMessages {
         }
         let key = key.clone();
         let conversation = self.by_key.get_mut(&key).ok_or(None)?;
-        let messages = conversation.drain(count);
-        conversation.join(&messages);
-        Ok((key, messages, conversation.cancel.clone()))
+        Ok((key, conversation.run(count), conversation.cancel.clone()))
     }
 
     fn running(&self) -> impl Iterator<Item = &Conversation> {
@@ -186,10 +184,8 @@ impl WaitingMessages {
         let Some(conversation) = self.by_key.get_mut(session) else {
             return Vec::new();
         };
-        let more = conversation.drain(count);
-        conversation.join(&more);
         conversation.asking = Some(asking.clone());
-        more
+        conversation.run(count)
     }
 
     /// Ends the work of a conversation, and returns the ids of its messages.
@@ -212,9 +208,9 @@ impl WaitingMessages {
         ended
     }
 
-    /// Forgets waiting messages that are answered.
-    pub(super) fn forget(&mut self, ids: &[String]) {
-        for conversation in self.by_key.values_mut() {
+    /// Forgets waiting messages of a conversation that are answered.
+    pub(super) fn forget(&mut self, session: &str, ids: &[String]) {
+        if let Some(conversation) = self.by_key.get_mut(session) {
             let waiting = &mut conversation.waiting;
             waiting.retain(|(_, message)| !ids.contains(&message.id));
         }
@@ -264,18 +260,17 @@ impl Conversation {
         Some((count, begin))
     }
 
-    fn drain(&mut self, count: usize) -> Vec<Inbound> {
+    /// Lets the first waiting messages run, and returns them.
+    fn run(&mut self, count: usize) -> Vec<Inbound> {
         let drained = self.waiting.drain(..count);
-        drained.map(|(_, message)| message).collect()
-    }
-
-    fn join(&mut self, messages: &[Inbound]) {
-        let joined = messages.iter().map(|message| Inbound {
+        let messages: Vec<Inbound> = drained.map(|(_, message)| message).collect();
+        let running = messages.iter().map(|message| Inbound {
             text: String::new(),
             media: Vec::new(),
             ..message.clone()
         });
-        self.running.extend(joined);
+        self.running.extend(running);
+        messages
     }
 
     pub(super) fn ids(&self) -> Vec<String> {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::file::JobsFile;
@@ -15,7 +14,7 @@ use crate::bus::{Inbound, Inbox, JobRun, Source};
 use crate::error::{Context, Error, Kind, Result};
 use crate::notify;
 use crate::paths::Home;
-use crate::storage::{Entry, Lock, Queue};
+use crate::storage::{Entry, Lock};
 use crate::text::to_single_line;
 use crate::timezone::Zone;
 
@@ -59,7 +58,7 @@ impl Jobs {
         let mut env = env.clone();
         env.retain(|name, _| matches!(name.as_str(), "TZ" | "TZDIR"));
         let runs = Runs::new(&home);
-        let messages = Inbox::new(Arc::new(Queue::of_home(&home)));
+        let messages = Inbox::new(&home);
         Self {
             home,
             runs,

@@ -71,8 +71,7 @@ impl Dispatcher {
     /// Counts the start of a conversation's work on disk. A full disk does not prevent the answer. Returns false if the program
     /// is stopping.
     pub(super) fn start(&self, first: &Inbound) -> bool {
-        let ids = self.inbox.ids(&first.session);
-        let started = self.inbox.start(&ids);
+        let started = self.inbox.start(&first.session);
         started.unwrap_or_else(|e| {
             self.show(&first.origin, &Event::Notice(e.message));
             true
@@ -222,13 +221,13 @@ impl Dispatcher {
         let ended = if is_sent {
             self.outbox.post(&item, ids, note).map(drop)
         } else {
-            self.inbox.finish(ids)
+            self.inbox.queue.done(ids)
         };
         let is_kept = log_error(&self.log, ended).is_some();
         if let (true, false, Some(chats)) = (is_sent, is_kept, &self.bot) {
             chats.sender.send_unrecorded(item, ids);
         }
-        self.inbox.forget(ids);
+        self.inbox.forget(&first.session, ids);
         is_kept
     }
 

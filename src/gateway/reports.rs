@@ -8,7 +8,7 @@ use std::sync::Weak;
 
 use super::Dispatcher;
 use crate::agent::{TaskReport, TaskSink};
-use crate::bus::{Event, Inbound, Inbox, Origin, Source, message_id};
+use crate::bus::{Event, Inbound, Inbox, Origin, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::outbox::{Item, Note};
@@ -17,14 +17,15 @@ use crate::text::clip;
 /// Maximum size of a report that is sent to the user unchanged, in bytes.
 pub(super) const MAX_POSTED: usize = 3000;
 
-/// Prefix of the ids of reports.
-const CHANNEL: &str = "task";
+/// Returns the id of the message that reports on a task.
+fn id(task: &str) -> String {
+    format!("task:{task}")
+}
 
 /// Builds the message of a report.
 fn message(report: &TaskReport) -> Inbound {
     Inbound {
-        id: message_id(CHANNEL, &report.id),
-        reply_to: Some(report.origin.address()),
+        id: id(&report.id),
         source: Source::Task,
         ..Inbound::message(
             report.origin.clone(),
@@ -71,8 +72,8 @@ impl TaskSink for Reports {
 
     fn forget(&self, ids: &[String]) -> Result<()> {
         // An answered report is finished already.
-        let ids: Vec<String> = ids.iter().map(|id| message_id(CHANNEL, id)).collect();
-        let forgotten = self.0.finish(&ids);
+        let ids: Vec<String> = ids.iter().map(|task| id(task)).collect();
+        let forgotten = self.0.queue.done(&ids);
         forgotten.doing("forgetting a background task")
     }
 

@@ -115,7 +115,7 @@ impl Dispatcher {
         for message in removed {
             let text = "dropped a message from a user who is no longer in allow_from";
             (self.log)(Level::Info, text);
-            self.inbox.finish(&[message.id])?;
+            self.inbox.queue.done(&[message.id])?;
         }
         left.retain(|message| {
             let mut channels = self.channels.iter();

@@ -153,11 +153,10 @@ impl Queue {
         mut is_wanted: impl FnMut(&Entry) -> bool,
     ) -> Result<Vec<Entry>> {
         let state = self.current()?;
-        let entries = state.content.entries.range((kind.to_owned(), 0)..);
-        let of_kind = entries
-            .map(|(_, entry)| entry)
-            .take_while(|entry| entry.kind == kind);
-        Ok(of_kind.filter(|entry| is_wanted(entry)).cloned().collect())
+        let (first, last) = ((kind.to_owned(), 0), (kind.to_owned(), usize::MAX));
+        let of_kind = state.content.entries.range(first..last);
+        let wanted = of_kind.filter(|(_, entry)| is_wanted(entry));
+        Ok(wanted.map(|(_, entry)| entry.clone()).collect())
     }
 
     /// Whether an item is open, or done as far as ids are remembered.
@@ -177,29 +176,28 @@ impl Queue {
     pub(crate) fn add(&self, entries: &[Entry], done: &[String]) -> Result<()> {
         let mut lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
         // A crash may cut the write after any line, so the last line ends the items.
-        if let Some(last) = lines.last_mut().filter(|_| !done.is_empty()) {
+        if let (Some(last), false) = (lines.last_mut(), done.is_empty()) {
             last["done"] = json!(done);
         }
         self.append(&lines, Durability::Now)
     }
 
-    /// Counts a start of these items. Returns false after [`Queue::stop`].
+    /// Counts a start of these items, unless this process has started them. Returns false after [`Queue::stop`].
     pub(crate) fn start(&self, ids: &[String], durability: Durability) -> Result<bool> {
         let mut state = sync::lock(&self.state);
-        if !state.is_stopped && !ids.is_empty() {
-            self.write(&mut state, &[json!({"start": ids})], durability)?;
-            state.started.extend(ids.iter().cloned());
+        let mut new = ids.to_vec();
+        new.retain(|id| !state.started.contains(id));
+        if !state.is_stopped && !new.is_empty() {
+            self.write(&mut state, &[json!({"start": new})], durability)?;
+            state.started.extend(new);
         }
         Ok(!state.is_stopped)
     }
 
     /// Undoes what this process has started of these items, unless they are done.
     pub(crate) fn halt(&self, ids: &[String]) -> Result<()> {
-        let mut state = sync::lock(&self.state);
-        let mut halted: Vec<&String> = ids.iter().collect();
-        halted.retain(|id| state.started.remove(*id));
-        self.refresh(&mut state)?;
-        halted.retain(|id| state.content.keys.contains_key(*id));
+        let (mut state, mut halted) = (self.current()?, ids.to_vec());
+        halted.retain(|id| state.started.remove(id) && state.content.keys.contains_key(id));
         if halted.is_empty() {
             return Ok(());
         }
@@ -235,12 +233,6 @@ impl Queue {
 
     fn current(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = sync::lock(&self.state);
-        self.refresh(&mut state)?;
-        Ok(state)
-    }
-
-    /// Reads the file again if it has changed. Writes nothing.
-    fn refresh(&self, state: &mut State) -> Result<()> {
         // Taken before the file is read, so that the next call detects a concurrent append.
         let stamp = stamp(&self.path);
         if stamp.is_none() || stamp != state.stamp {
@@ -249,7 +241,7 @@ impl Queue {
             state.stamp = stamp;
             state.journal = None;
         }
-        Ok(())
+        Ok(state)
     }
 
     fn append(&self, lines: &[Value], durability: Durability) -> Result<()> {

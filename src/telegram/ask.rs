@@ -202,8 +202,7 @@ impl Chats {
             taken = open.take();
             taken.is_some()
         };
-        let inbox = &self.sender.outbox.inbox;
-        inbox.change_question(id, take)?;
+        self.sender.outbox.inbox.change_question(id, take)?;
         Ok(taken)
     }
 
@@ -218,7 +217,7 @@ impl Chats {
     fn settle(&self, question: &Question, decided: &str) -> Result<()> {
         if question.message == 0 {
             let unsent: Vec<String> = self.waiting_item(&question.id)?.into_iter().collect();
-            return self.sender.outbox.queue.done(&unsent);
+            return self.sender.outbox.inbox.queue.done(&unsent);
         }
         let settled = Item {
             buttons: Vec::new(),
@@ -227,8 +226,7 @@ impl Chats {
             text: format!("{}\n\n{decided}", question.text),
             ..item(question)
         };
-        self.sender.outbox.post(&settled, &[], None)?;
-        Ok(())
+        self.sender.outbox.post(&settled, &[], None).map(drop)
     }
 
     /// Handles the press of a button. Returns the equivalent command, and the text for the user.

@@ -61,7 +61,7 @@ impl Chats {
         local_time: LocalTime,
         transcribe: Option<Arc<Transcribe>>,
     ) -> Arc<Self> {
-        let queue = sender.outbox.queue.clone();
+        let queue = sender.outbox.inbox.queue.clone();
         Arc::new(Self {
             sender,
             strangers: Strangers::new(queue, bot),

@@ -105,7 +105,7 @@ impl Delivery {
 
     /// Sends a message, or waits until a gateway has sent it.
     fn confirm(&self, id: &str, to: &str) -> Result<()> {
-        let queue = &self.outbox.queue;
+        let queue = &self.outbox.inbox.queue;
         let is_done = || {
             let open = self.outbox.pending(|entry| entry.id == id);
             open.is_ok_and(|open| open.is_empty())

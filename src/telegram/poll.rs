@@ -11,7 +11,7 @@ use super::chats::Chats;
 use super::send::MessageSender;
 use super::update::{self, IncomingMessage, KINDS, Me, Press, Update};
 use super::{CHANNEL, MAX_BACK_OFF, Settings, tries};
-use crate::bus::{Command, Inbound, Inbox, Origin, Source, TelegramMessage, message_id};
+use crate::bus::{Command, Inbound, Inbox, Origin, Source, TelegramMessage};
 use crate::error;
 use crate::log::Level;
 use crate::paths::session_name;
@@ -207,7 +207,7 @@ impl Poller {
                 continue;
             };
             let id = self.id(update_id);
-            if self.inbox().is_known(&id)? {
+            if self.inbox().queue.is_known(&id)? {
                 continue;
             }
             let album = update::album(update);
@@ -223,7 +223,7 @@ impl Poller {
                     match choice {
                         Some(choice) => messages.extend(Self::inbound(id, choice)),
                         // The press may restart the program before the next poll confirms the update.
-                        None => self.inbox().finish(&[id])?,
+                        None => self.inbox().queue.done(&[id])?,
                     }
                     presses.push((press, shown));
                 }
@@ -236,7 +236,7 @@ impl Poller {
                 }
                 Update::Hidden(chat, name) => self.chats.report_hidden(chat, &name),
                 Update::Unreadable(chat, kind) => {
-                    self.inbox().finish(&[id])?;
+                    self.inbox().queue.done(&[id])?;
                     self.chats.report_unreadable(&chat, &kind);
                 }
                 Update::Ignored if album.is_some() => parts.push(update.clone()),
@@ -276,7 +276,7 @@ impl Poller {
     }
 
     fn id(&self, update: u64) -> String {
-        message_id(CHANNEL, &format!("{}:{update}", self.chats.bot))
+        format!("{CHANNEL}:{}:{update}", self.chats.bot)
     }
 
     /// Builds the inbox entries of a message: one, or two for a command with a question.
@@ -284,7 +284,6 @@ impl Poller {
         let Ok(session) = session_name(CHANNEL, &message.chat) else {
             return Vec::new();
         };
-        let reply_to = Some(format!("{CHANNEL}:{}", message.chat));
         let origin = Origin {
             channel: CHANNEL.to_owned(),
             chat: message.chat,
@@ -293,7 +292,6 @@ impl Poller {
         let inbound = Inbound {
             id,
             command: command(&said),
-            reply_to,
             source: Source::Telegram(TelegramMessage {
                 user: message.from,
                 message: message.id,

@@ -18,6 +18,7 @@ use crate::log::{Level, Logger};
 use crate::markdown::{self, Piece};
 use crate::outbox::{Button, Item, Outbox, Pending, Tried};
 use crate::paths::telegram_chat;
+use crate::storage::Lock;
 use crate::storage::queue::MAX_STARTS;
 use crate::sync;
 use crate::text::{clip, to_single_line};
@@ -33,6 +34,8 @@ const MAX_FAILURES: u32 = 7;
 const MIN_DIVIDED: usize = 500;
 /// Time for which another process may send before the log reports that it blocks this process.
 const OTHER_SENDER: Duration = Duration::from_secs(60);
+/// Lock of the process that delivers, so that no other sends messages twice.
+const LOCK: &str = "sender";
 /// Interval between checks whether another process has stopped sending.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -73,10 +76,10 @@ impl MessageSender {
 
     /// Delivers on a thread, as soon as no other process does. One-shot commands only deliver briefly.
     pub(super) fn start(self: &Arc<Self>) -> Result<()> {
-        let own = self.clone();
+        let (own, lock) = (self.clone(), self.outbox.home.lock(LOCK));
         let work = move || {
             loop {
-                match own.outbox.sender(OTHER_SENDER) {
+                match Lock::acquire(&lock, OTHER_SENDER) {
                     Ok(_lock) => return own.deliver(&|| false),
                     Err(_) if own.cancel.reason().is_some() => return,
                     Err(e) => (own.log)(
@@ -95,7 +98,7 @@ impl MessageSender {
     /// Delivers, or waits while another process does, until `is_done` or the cancel. Completes a send in progress.
     pub(crate) fn deliver_until(self: &Arc<Self>, is_done: &dyn Fn() -> bool) -> Result<()> {
         while !is_done() && self.cancel.sleep(PAUSE).is_ok() {
-            match self.outbox.sender(Duration::ZERO) {
+            match Lock::acquire(&self.outbox.home.lock(LOCK), Duration::ZERO) {
                 Ok(_lock) => self.deliver(is_done),
                 Err(e) if e.kind == Kind::Busy => {}
                 Err(e) => return Err(e),
@@ -172,7 +175,7 @@ impl MessageSender {
                 return;
             }
         }
-        self.record(|| self.outbox.queue.done(ends));
+        self.record(|| self.outbox.inbox.queue.done(ends));
     }
 
     /// Sends a message with a file on a separate thread.
