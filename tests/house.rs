@@ -90,7 +90,7 @@ const LINES: usize = 750;
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 598, 41),
     ("agent", 2642, 56),
-    ("app", 1366, 72),
+    ("app", 1360, 72),
     ("bus", 775, 53),
     ("cancel", 153, 15),
     ("child", 42, 8),
@@ -100,7 +100,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("doctor", 541, 19),
     ("error", 139, 13),
     ("files", 1254, 9),
-    ("gateway", 1784, 17),
+    ("gateway", 1778, 17),
     ("http", 755, 22),
     ("http_api", 1249, 13),
     ("inflate", 34, 2),

@@ -40,13 +40,12 @@ impl Gateway {
             let now = now();
             let is_set = now >= EARLIEST;
             if is_set != was_set {
-                let what = if is_set {
-                    "has been set: jobs run"
-                } else {
-                    "is not set: no job runs until it is"
-                };
                 let shown = zone.stamp(now / 1000);
-                log(Level::Warn, &format!("the clock {what}; it shows {shown}"));
+                let then = if is_set { "run" } else { "wait" };
+                log(
+                    Level::Warn,
+                    &format!("the clock shows {shown}: jobs {then}"),
+                );
                 was_set = is_set;
             }
             let mut next = None;

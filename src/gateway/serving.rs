@@ -1,7 +1,7 @@
 //! Serves a home: code shared by `bantam gateway` and [`serve`], and the channels of the latter.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::Builder;
 use std::time::Duration;
@@ -140,7 +140,8 @@ impl Dispatcher {
             log_error(&halted.log, halted.inbox.halt());
         });
         let (failed, failures) = mpsc::channel();
-        let (is_over, mut delivering) = (Arc::new(AtomicBool::new(false)), Vec::new());
+        let (over, outbox, mut delivering) = (Cancel::new(None), self.outbox.clone(), Vec::new());
+        let _wake = over.on_stop(move || outbox.wake());
         let reading = Arc::new(AtomicUsize::new(self.channels.len()));
         for channel in &self.channels {
             let (own, failed, cancel) = (self.clone(), failed.clone(), cancel.clone());
@@ -159,15 +160,14 @@ impl Dispatcher {
             let thread = Builder::new().name("read".to_owned()).spawn(poll);
             thread.doing("starting a thread")?;
             if channel.name() != telegram::CHANNEL {
-                let (own, channel, over) = (self.clone(), channel.clone(), is_over.clone());
+                let (own, channel, over) = (self.clone(), channel.clone(), over.clone());
                 let deliver = move || deliver(&*channel, &own.outbox, &over);
                 let thread = Builder::new().name("deliver".to_owned()).spawn(deliver);
                 delivering.push(thread.doing("starting a thread")?);
             }
         }
         self.serve();
-        is_over.store(true, Ordering::SeqCst);
-        self.outbox.wake();
+        over.stop();
         let mut served = failures.try_iter().next().map_or(Ok(()), Err);
         for thread in delivering {
             // A panic in the channel is a failed delivery, so there is none here.
