@@ -100,7 +100,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("doctor", 541, 19),
     ("error", 139, 13),
     ("files", 1254, 9),
-    ("gateway", 1778, 17),
+    ("gateway", 1775, 17),
     ("http", 755, 22),
     ("http_api", 1249, 13),
     ("inflate", 34, 2),

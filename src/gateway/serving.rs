@@ -1,6 +1,7 @@
 //! Serves a home: code shared by `bantam gateway` and [`serve`], and the channels of the latter.
 
 use std::path::Path;
+use std::slice::from_ref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::Builder;
@@ -9,17 +10,18 @@ use std::time::Duration;
 use super::Dispatcher;
 use super::deliver::deliver;
 use super::handler::HomeAgent;
-use super::reports::Reports;
+use super::reports::{MAX_POSTED, Reports};
 use crate::agent::{Agent, Tasks};
 use crate::app::status;
 use crate::bus::{Channel, Inbound, Source, TelegramMessage};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind as ErrorKind, Result, contained};
 use crate::log::{Level, Logger, log_error};
-use crate::outbox::Outbox;
+use crate::outbox::{Item, Note, Outbox};
 use crate::paths::Home;
 use crate::storage::Lock;
 use crate::telegram;
+use crate::text::clip;
 
 /// Number of turns that run at the same time, in different conversations.
 const WORKERS: usize = 4;
@@ -125,7 +127,14 @@ impl Dispatcher {
         let is_report = |message: &Inbound| matches!(message.source, Source::Task);
         let (reports, messages): (Vec<_>, Vec<_>) = left.into_iter().partition(is_report);
         for report in &reports {
-            self.pass_on(report);
+            // Without a model: otherwise each restart could exceed the task's limit of requests.
+            let item = Item::text("", clip(&report.text, MAX_POSTED));
+            let note = Note {
+                title: "This was sent to the chat",
+                from: "",
+                text: &report.text,
+            };
+            self.end(report, item, from_ref(&report.id), Some(&note));
         }
         self.inbox.push(messages);
         Ok(())

@@ -289,6 +289,8 @@ impl Gateway {
             PollEvent::Polled => status.polls(None, now),
             PollEvent::Failing(why) => status.polls(Some(&to_single_line(why, 300)), now),
         });
+        // The clock need not wake up by itself.
+        notify::signal(&self.setup.app.home);
         false
     }
 
