@@ -113,21 +113,18 @@ impl<'a> Facts<'a> {
     fn find_next_runs(&mut self) -> Vec<Value> {
         let all = Jobs::new(self.app.home.clone(), &self.app.env);
         let now = schedule::millis(SystemTime::now());
-        let mut jobs = Vec::new();
+        let mut rows = Vec::new();
         for job in self.or_warn(all.list()) {
             let due = all.zone(job.tz()).and_then(|zone| job.due(now, 0, &zone));
             // `cron list` shows why a job will not run.
             if let Ok(Some(next)) = due {
-                jobs.push((next, job));
+                let (name, last) = (to_single_line(job.name(), 60), job.last_run().map(time));
+                let status = to_single_line(job.last_status(), 20);
+                rows.push(json!({"id": job.id(), "name": name, "next": time(next), "last": last, "status": status}));
             }
         }
-        jobs.sort_by_key(|(at, _)| *at);
-        let row = |(next, job): &(_, crate::cron::Job)| {
-            let (name, last) = (to_single_line(job.name(), 60), job.last_run().map(time));
-            let status = to_single_line(job.last_status(), 20);
-            json!({"id": job.id(), "name": name, "next": time(*next), "last": last, "status": status})
-        };
-        jobs.iter().map(row).collect()
+        rows.sort_by_key(|row| row["next"].to_string());
+        rows
     }
 }
 

@@ -159,11 +159,6 @@ impl App {
         Ok(self)
     }
 
-    /// Returns the same home, whose config.json is read again.
-    pub(crate) fn reread(&self) -> Self {
-        Self::new(self.home.clone(), self.env.clone())
-    }
-
     /// Opens the home `dir` with settings in the format of config.json (see docs/settings.md), instead of that file and of
     /// variables with the prefix `BANTAM_`. Creates a missing workspace from the template.
     ///

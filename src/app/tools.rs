@@ -29,22 +29,21 @@ pub(super) const CONFIRMED: &str = "writes runs append_file cron edit_file exec 
 
 /// Returns an error for each unknown name in `tools.confirm`. Names of disabled tools are valid.
 pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
-    let is_known = |name: &str| {
-        // The server itself stands for all its tools, so patterns are not names.
-        let server = match name.split_once("__") {
-            Some((_, "" | "*")) => return false,
-            Some((server, _)) => server,
-            None => name,
-        };
-        CONFIRMED.split(' ').any(|known| known == name) || config.mcp_servers.contains_key(server)
-    };
-    let servers = config.mcp_servers.keys().map(String::as_str);
     let error = |name: &String| {
-        let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
-        let known = CONFIRMED.split(' ').chain(servers.clone());
+        let (bare, tool) = name.split_once("__").unwrap_or((name, "any"));
+        // The server itself stands for all its tools, so patterns are not names.
+        let is_pattern = matches!(tool, "" | "*");
+        if CONFIRMED.split(' ').any(|known| known == name)
+            || !is_pattern && config.mcp_servers.contains_key(bare)
+        {
+            return None;
+        }
         let near = nearest(bare, ["writes", "runs"])
             .or_else(|| names::known_elsewhere(bare))
-            .or_else(|| nearest(bare, known));
+            .or_else(|| {
+                let servers = config.mcp_servers.keys().map(String::as_str);
+                nearest(bare, CONFIRMED.split(' ').chain(servers))
+            });
         let hint = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => {
@@ -53,10 +52,9 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
         };
         let shown = config::shown(name);
         let what = format!("tools.confirm: no tool, MCP server or group named \"{shown}\"");
-        Error::config(what).hint(hint)
+        Some(Error::config(what).hint(hint))
     };
-    let unknown = config.tools.confirm.iter().filter(|name| !is_known(name));
-    unknown.map(error).collect()
+    config.tools.confirm.iter().filter_map(error).collect()
 }
 
 impl App {

@@ -22,7 +22,9 @@ use crate::test_speed::paced;
 use crate::timezone::Zone;
 
 /// Maximum time between two checks, because a signal may be lost and config.json may be changed by hand.
-const MAX_WAIT: Duration = Duration::from_secs(50);
+const PAUSE: Duration = Duration::from_secs(50);
+/// The same with a bot, whose polls wake the clock.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// Interval for removing old conversations, in milliseconds.
 const REMOVAL_INTERVAL: i64 = 24 * 3600 * 1000;
 /// Delay of a new check after an error, in milliseconds.
@@ -34,19 +36,19 @@ impl Gateway {
         let log = self.log.sink("jobs");
         let zone = Zone::local(&self.setup.loaded.env).unwrap_or_else(|_| Zone::utc());
         let (mut was_set, mut beat_at, mut removed_at) = (true, None, None);
-        let most = paced(MAX_WAIT);
+        let is_woken = listener.is_some() && self.dispatcher.bot.is_some();
+        let most = if is_woken { MAX_WAIT } else { paced(PAUSE) };
         let mut problems = Vec::new();
         while self.shutdown.cancel.reason().is_none() {
             let now = now();
             let is_set = now >= EARLIEST;
             if is_set != was_set {
-                let what = if is_set {
-                    "has been set: jobs run"
-                } else {
-                    "is not set: no job runs until it is"
-                };
                 let shown = zone.stamp(now / 1000);
-                log(Level::Warn, &format!("the clock {what}; it shows {shown}"));
+                let then = if is_set { "run" } else { "wait" };
+                log(
+                    Level::Warn,
+                    &format!("the clock shows {shown}: jobs {then}"),
+                );
                 was_set = is_set;
             }
             let mut next = None;

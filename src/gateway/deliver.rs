@@ -1,11 +1,10 @@
 //! Delivers what is posted to a channel of a program, at least once. The Telegram bot has a sender of its own, for pieces, files
 //! and buttons.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crate::bus::Channel;
+use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::outbox::{Outbox, Tried};
 use crate::tries::back_off;
@@ -14,13 +13,13 @@ use crate::tries::back_off;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Delivers until `is_over` and nothing is due: a chat that fails then gets its texts from the next program.
-pub(super) fn deliver(channel: &dyn Channel, outbox: &Outbox, is_over: &AtomicBool) -> Result<()> {
+/// Delivers until `over` is stopped and nothing is due: a chat that fails then gets its texts from the next program.
+pub(super) fn deliver(channel: &dyn Channel, outbox: &Outbox, over: &Cancel) -> Result<()> {
     loop {
         // Read before the outbox, so that what was posted before the end is delivered.
-        let ends = is_over.load(Ordering::SeqCst);
-        let most = || (!is_over.load(Ordering::SeqCst)).then_some(Duration::MAX);
-        let next = repeat(is_over, || outbox.next(channel.name(), most))?;
+        let ends = over.reason().is_some();
+        let most = || over.reason().is_none().then_some(Duration::MAX);
+        let next = repeat(over, || outbox.next(channel.name(), most))?;
         let Some(pending) = next else {
             if ends {
                 return Ok(());
@@ -36,15 +35,15 @@ pub(super) fn deliver(channel: &dyn Channel, outbox: &Outbox, is_over: &AtomicBo
                 failures: pending.failures + 1,
             },
         };
-        repeat(is_over, || outbox.tried(&pending, &tried))?;
+        repeat(over, || outbox.tried(&pending, &tried))?;
     }
 }
 
 /// Reads or writes the outbox, again after an error, because the disk may have room later.
-fn repeat<T>(is_over: &AtomicBool, work: impl Fn() -> Result<T>) -> Result<T> {
+fn repeat<T>(over: &Cancel, work: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match work() {
-            Err(_) if !is_over.load(Ordering::SeqCst) => thread::sleep(FIRST_PAUSE),
+            Err(_) if over.sleep(FIRST_PAUSE).is_ok() => {}
             done => return done,
         }
     }

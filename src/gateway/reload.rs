@@ -48,7 +48,7 @@ impl Gateway {
             return config.restarts && cancel.reason().is_none();
         }
         config.seen = stamp;
-        let proven = GatewaySetup::check(self.setup.app.reread());
+        let proven = GatewaySetup::check(&self.setup.app);
         if cancel.reason().is_some() {
             return false;
         }

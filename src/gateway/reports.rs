@@ -3,7 +3,6 @@
 //! The message is stored when the task starts. Until the task ends, its text reports an interruption, which the next program
 //! passes on without repeating the task.
 
-use std::slice::from_ref;
 use std::sync::Weak;
 
 use super::Dispatcher;
@@ -11,8 +10,6 @@ use crate::agent::{TaskReport, TaskSink};
 use crate::bus::{Event, Inbound, Inbox, Origin, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
-use crate::outbox::{Item, Note};
-use crate::text::clip;
 
 /// Maximum size of a report that is sent to the user unchanged, in bytes.
 pub(super) const MAX_POSTED: usize = 3000;
@@ -39,20 +36,6 @@ fn message(report: &TaskReport) -> Inbound {
 pub(super) fn task_of(message: &Inbound) -> &str {
     let id = message.id.split_once(':');
     id.map_or("", |(_, id)| id)
-}
-
-impl Dispatcher {
-    /// Posts the report of an earlier program's task to its chat, without a model: otherwise each restart could exceed the
-    /// task's limit of requests.
-    pub(super) fn pass_on(&self, report: &Inbound) {
-        let item = Item::text("", clip(&report.text, MAX_POSTED));
-        let note = Note {
-            title: "This was sent to the chat",
-            from: "",
-            text: &report.text,
-        };
-        self.end(report, item, from_ref(&report.id), Some(&note));
-    }
 }
 
 /// The reports of tasks go to the inbox. A dropped dispatcher shows no events.

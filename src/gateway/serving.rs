@@ -1,7 +1,8 @@
 //! Serves a home: code shared by `bantam gateway` and [`serve`], and the channels of the latter.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::slice::from_ref;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::Builder;
 use std::time::Duration;
@@ -9,17 +10,18 @@ use std::time::Duration;
 use super::Dispatcher;
 use super::deliver::deliver;
 use super::handler::HomeAgent;
-use super::reports::Reports;
+use super::reports::{MAX_POSTED, Reports};
 use crate::agent::{Agent, Tasks};
 use crate::app::status;
 use crate::bus::{Channel, Inbound, Source, TelegramMessage};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind as ErrorKind, Result, contained};
 use crate::log::{Level, Logger, log_error};
-use crate::outbox::Outbox;
+use crate::outbox::{Item, Note, Outbox};
 use crate::paths::Home;
 use crate::storage::Lock;
 use crate::telegram;
+use crate::text::clip;
 
 /// Number of turns that run at the same time, in different conversations.
 const WORKERS: usize = 4;
@@ -125,7 +127,14 @@ impl Dispatcher {
         let is_report = |message: &Inbound| matches!(message.source, Source::Task);
         let (reports, messages): (Vec<_>, Vec<_>) = left.into_iter().partition(is_report);
         for report in &reports {
-            self.pass_on(report);
+            // Without a model: otherwise each restart could exceed the task's limit of requests.
+            let item = Item::text("", clip(&report.text, MAX_POSTED));
+            let note = Note {
+                title: "This was sent to the chat",
+                from: "",
+                text: &report.text,
+            };
+            self.end(report, item, from_ref(&report.id), Some(&note));
         }
         self.inbox.push(messages);
         Ok(())
@@ -140,7 +149,8 @@ impl Dispatcher {
             log_error(&halted.log, halted.inbox.halt());
         });
         let (failed, failures) = mpsc::channel();
-        let (is_over, mut delivering) = (Arc::new(AtomicBool::new(false)), Vec::new());
+        let (over, outbox, mut delivering) = (Cancel::new(None), self.outbox.clone(), Vec::new());
+        let _wake = over.on_stop(move || outbox.wake());
         let reading = Arc::new(AtomicUsize::new(self.channels.len()));
         for channel in &self.channels {
             let (own, failed, cancel) = (self.clone(), failed.clone(), cancel.clone());
@@ -159,15 +169,14 @@ impl Dispatcher {
             let thread = Builder::new().name("read".to_owned()).spawn(poll);
             thread.doing("starting a thread")?;
             if channel.name() != telegram::CHANNEL {
-                let (own, channel, over) = (self.clone(), channel.clone(), is_over.clone());
+                let (own, channel, over) = (self.clone(), channel.clone(), over.clone());
                 let deliver = move || deliver(&*channel, &own.outbox, &over);
                 let thread = Builder::new().name("deliver".to_owned()).spawn(deliver);
                 delivering.push(thread.doing("starting a thread")?);
             }
         }
         self.serve();
-        is_over.store(true, Ordering::SeqCst);
-        self.outbox.wake();
+        over.stop();
         let mut served = failures.try_iter().next().map_or(Ok(()), Err);
         for thread in delivering {
             // A panic in the channel is a failed delivery, so there is none here.

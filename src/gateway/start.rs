@@ -58,8 +58,9 @@ pub(super) struct GatewaySetup {
 }
 
 impl GatewaySetup {
-    pub(super) fn check(app: App) -> Result<Self> {
-        let app = Arc::new(app);
+    /// Reads config.json again.
+    pub(super) fn check(app: &App) -> Result<Self> {
+        let app = Arc::new(App::new(app.home.clone(), app.env.clone()));
         sync::lock(&app.servers.patience).stop();
         let loaded = app.loaded()?;
         let bot = bot::is_enabled(loaded).then(|| Bot::configured(loaded));
@@ -140,7 +141,7 @@ fn read_config(app: &App, shutdown: &Shutdown) -> Result<Option<(ConfigStamp, Ga
     loop {
         // Must precede reading the file, so that later changes are detected.
         let seen = stamp(&app.home);
-        match GatewaySetup::check(app.reread()) {
+        match GatewaySetup::check(app) {
             Err(e) if e.kind == Kind::Config && shutdown.status.has_begun() => {
                 if e.message != told {
                     let journal = app.env.get("JOURNAL_STREAM").map(String::as_str);
@@ -289,6 +290,8 @@ impl Gateway {
             PollEvent::Polled => status.polls(None, now),
             PollEvent::Failing(why) => status.polls(Some(&to_single_line(why, 300)), now),
         });
+        // The clock need not wake up by itself.
+        notify::signal(&self.setup.app.home);
         false
     }
 

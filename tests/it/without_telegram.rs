@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::bot::ends;
-use crate::harness::{Home, until};
+use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply};
 
 #[test]
@@ -28,23 +28,21 @@ fn heartbeats_run_without_telegram_and_the_history_shows_what_they_report() {
 }
 
 /// Checking a changed configuration may run the command of a key, which may wait for its user.
-#[test]
-fn a_job_does_not_wait_for_the_check_of_a_changed_configuration() {
-    let (model, home) = Home::of(Model::answering(|_, _| Reply::text("It is late.")));
+fn a_job_does_not_wait_for_a_check(model: &Model, home: &Home) {
     let gateway = home
         .bantam()
         .env("BANTAM_TEST_SPEED", "20")
         .arg("gateway")
         .spawn();
-    gateway.wait_for_stderr("running scheduled jobs");
+    until("it runs", || home.path("state/notify").exists());
     let (begun, checked) = (home.path("begun"), home.path("checked"));
     let (start, end) = (begun.display(), checked.display());
     let token =
         format!("cmd:/bin/sh -c 'echo >{start}; sleep 8; echo >{end}; echo 0123456789abcdef'");
     let http = json!({ "enabled": true, "listen": "127.0.0.1:0", "token": token });
-    let mut config: Value = serde_json::from_str(&home.read("config.json")).unwrap();
-    config["channels"] = json!({ "http": http });
-    home.config(&config.to_string());
+    let config: Value = serde_json::from_str(&home.read("config.json")).unwrap();
+    let changed = merged(config, &json!({ "channels": { "http": http } }));
+    home.config(&changed.to_string());
     until("the command runs", || begun.exists());
     home.run(["cron", "add", "--at", "+1s", "What time is it?"])
         .exits(0);
@@ -52,6 +50,19 @@ fn a_job_does_not_wait_for_the_check_of_a_changed_configuration() {
     assert!(!checked.exists(), "the job has waited");
     gateway.wait_for_stderr("listening at");
     ends(gateway);
+}
+
+#[test]
+fn a_job_does_not_wait_for_the_check_of_a_changed_configuration() {
+    let (model, home) = Home::of(Model::answering(|_, _| Reply::text("It is late.")));
+    a_job_does_not_wait_for_a_check(&model, &home);
+}
+
+#[test]
+fn a_job_beside_a_bot_does_not_wait_for_the_check_of_a_changed_configuration() {
+    let model = Model::answering(|_, _| Reply::text("It is late."));
+    let (_api, home) = crate::bot::home(&model);
+    a_job_does_not_wait_for_a_check(&model, &home);
 }
 
 #[test]

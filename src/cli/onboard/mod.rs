@@ -41,7 +41,7 @@ pub(super) fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     }
     write_files(&app.home)?;
     telegram::connect(app, ui)?;
-    print_next_steps(&app.reread())
+    print_next_steps(&App::new(app.home.clone(), app.env.clone()))
 }
 
 /// Writes missing files of the agent, and shows the result for each file.
