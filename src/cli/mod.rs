@@ -108,8 +108,10 @@ pub fn main() -> ExitCode {
 fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
     worker::begun()?;
     let ui = &Ui::new(env);
-    let words = args.iter().map(|arg| arg.to_string_lossy().into());
-    let words: Vec<String> = words.collect();
+    let words: Vec<String> = args
+        .iter()
+        .map(|arg| arg.to_string_lossy().into())
+        .collect();
     match words.first().map(String::as_str) {
         None if !is_piped() => return help::overview(),
         Some("--help" | "-h") => return help::overview(),

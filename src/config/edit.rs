@@ -95,7 +95,9 @@ pub(crate) fn save(
     let new = change(old.as_deref())?;
     // What was typed is wrong, not the file in force.
     let refused = |mut e: Error| {
-        e.kind = Kind::Usage;
+        if e.kind == Kind::Config {
+            e.kind = Kind::Usage;
+        }
         e
     };
     let loaded = load_for(home, Some(&new), env, Vec::new()).map_err(refused)?;

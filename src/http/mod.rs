@@ -221,7 +221,9 @@ impl Exchange {
                 }
                 Ok(event) => break event,
                 Err(RecvTimeoutError::Timeout) => break Err(Fault::Silent),
-                Err(_) => break Err(Fault::Broken("the request ended early".to_owned())),
+                Err(RecvTimeoutError::Disconnected) => {
+                    break Err(Fault::Broken("the request ended early".to_owned()));
+                }
             }
         };
         // A connection that was shut down can look like a normal end, so the cancel takes precedence.
@@ -260,6 +262,21 @@ impl Drop for Exchange {
     }
 }
 
+/// Refuses an answer with an encoding for which the request did not ask. Such an answer is not decoded here, beside the keys.
+fn check_encoding(head: &Head, asked: &[(String, Secret)]) -> Result<(), Fault> {
+    let given = head.header("content-encoding").unwrap_or("identity");
+    let given = foreign_line(&given.to_ascii_lowercase(), 40);
+    let mut asked = asked.iter().filter(|(name, _)| name == "accept-encoding");
+    if given == "identity" || asked.any(|(_, asked)| given.contains(asked.reveal())) {
+        return Ok(());
+    }
+    let e = Error::config(format!(
+        "the answer is compressed ({given}) without a request"
+    ));
+    let hint = "set the server or the proxy to send plain answers";
+    Err(Fault::Config(e.hint(hint)))
+}
+
 /// Runs the request on its thread until the response ends or the [`Exchange`] is dropped.
 fn transfer(
     agent: &Agent,
@@ -276,12 +293,17 @@ fn transfer(
     }
     let body = match request.body {
         None => SendBody::none(),
-        Some(body) => {
-            builder = builder.header("content-type", body.content_type);
-            builder = builder.header("content-length", body.len);
+        Some(Body {
+            content_type,
+            len,
+            reader,
+        }) => {
+            builder = builder
+                .header("content-type", content_type)
+                .header("content-length", len);
             SendBody::from_owned_reader(Upload {
-                reader: body.reader,
-                left: body.len,
+                reader,
+                left: len,
                 reported: Instant::now(),
                 events: events.clone(),
                 is_sent: is_sent.clone(),
@@ -305,19 +327,7 @@ fn transfer(
         status: response.status().as_u16(),
         headers: headers.collect(),
     };
-    let headers = &mut request.headers.iter();
-    let wanted = headers.find(|(name, _)| name == "accept-encoding");
-    let wanted = wanted.map_or("identity", |(_, value)| value.reveal());
-    let encoding = head.header("content-encoding").unwrap_or(wanted);
-    let encoding = foreign_line(&encoding.to_ascii_lowercase(), 40);
-    if encoding != "identity" && !encoding.contains(wanted) {
-        let e = Error::config(format!(
-            "the answer is compressed ({encoding}) without a request"
-        ));
-        return Err(Fault::Config(
-            e.hint("set the server or the proxy to send plain answers"),
-        ));
-    }
+    check_encoding(&head, &request.headers)?;
     if events.send(Ok(Event::Head(head))).is_err() {
         return Ok(());
     }
@@ -352,15 +362,17 @@ impl Read for Upload {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.reported.elapsed() >= REPORT_EVERY {
             self.reported = Instant::now();
-            let sent = self.events.send(Ok(Event::Uploaded));
-            sent.map_err(|_| ErrorKind::BrokenPipe)?;
+            if self.events.send(Ok(Event::Uploaded)).is_err() {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
         }
         let read = self.reader.read(buf)?;
         self.left = self.left.saturating_sub(read as u64);
         self.is_sent.store(self.left == 0, Ordering::SeqCst);
-        match (read, self.left) {
-            (0, 1..) => Err(ErrorKind::UnexpectedEof.into()),
-            _ => Ok(read),
+        if read == 0 && self.left > 0 {
+            Err(ErrorKind::UnexpectedEof.into())
+        } else {
+            Ok(read)
         }
     }
 }

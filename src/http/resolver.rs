@@ -26,8 +26,12 @@ impl fmt::Debug for GuardedResolver {
 
 impl Resolver for GuardedResolver {
     fn resolve(&self, uri: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
-        let is_tls = uri.scheme_str() != Some("http");
-        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let default = if uri.scheme_str() == Some("http") {
+            80
+        } else {
+            443
+        };
+        let port = uri.port_u16().unwrap_or(default);
         let found = self
             .0
             .resolve(uri.host().unwrap_or_default(), port)

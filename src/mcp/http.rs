@@ -86,8 +86,11 @@ impl Http {
             meta[META_CLIENT] = client_info();
             meta[META_CAPABILITIES] = json!({});
         }
-        let (url, body) = (self.remote.url.clone(), Some(Body::json(&message)));
-        Outgoing { url, headers, body }
+        Outgoing {
+            url: self.remote.url.clone(),
+            headers,
+            body: Some(Body::json(&message)),
+        }
     }
 
     /// Posts a message and returns the head of the response.

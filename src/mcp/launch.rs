@@ -85,7 +85,8 @@ impl Program {
         }
         let own = self.job.env.iter().find(|(name, _)| name == "PATH");
         let path = own.map_or(PATH, |(_, value)| value);
-        let mut files = path.split(':').map(|bin| dir.join(bin).join(program));
-        files.find(|file| file.is_file())
+        path.split(':')
+            .map(|bin| dir.join(bin).join(program))
+            .find(|file| file.is_file())
     }
 }

@@ -284,6 +284,7 @@ impl Server {
         let mut told = sync::lock(&self.told);
         if told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
             *told = Some(Instant::now());
+            drop(told);
             self.tell_owner(text);
         }
     }

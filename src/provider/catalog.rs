@@ -197,8 +197,7 @@ pub(super) fn find_default(
 }
 
 /// Parts of ids of models that cannot chat.
-const NO_CHAT: &str = "embed | rerank | moderation | guard | tts | speech | audio | realtime | transcri | whisper | asr | \
-    image | video | ocr";
+const NO_CHAT: &str = include_str!("wordings/no_chat.txt");
 
 /// Picks the default of a list: the newest model of the first preferred family that the list has, or without preferences the
 /// first model that can use tools, else the first.

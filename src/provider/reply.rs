@@ -430,7 +430,7 @@ pub(super) fn read_sample(sample: &str, offers: &[ToolOffer]) -> Option<Reply> {
 fn unparsed() -> ProviderError {
     ProviderError::Rejected {
         message: "the server did not parse the model's tool call".to_owned(),
-        hint: "start it with its tool parser (llama.cpp: `--jinja`, vLLM: `--enable-auto-tool-choice --tool-call-parser NAME`), or use another model (--model, /model)",
+        hint: "start it with its tool parser (llama.cpp: `--jinja`, vLLM: `--enable-auto-tool-choice`), or use another model",
     }
 }
 

@@ -16,16 +16,8 @@ const FENCE: &str = "```";
 /// Language tags of code blocks with JSON.
 const FENCED: [&str; 2] = ["", "json"];
 /// First fields of an object that is a call.
-const FIELDS: [&str; 8] = [
-    "name",
-    "arguments",
-    "parameters",
-    "function",
-    "type",
-    "id",
-    "tool_name",
-    "tool_calls",
-];
+const FIELDS: &str =
+    "name | arguments | parameters | function | type | id | tool_name | tool_calls";
 /// Prefixes that models add to the name of a tool.
 const NAMESPACES: [&str; 2] = ["default_api.", "functions."];
 /// Starts of calls that the server should have parsed. One that is not listed here is text.
@@ -189,8 +181,8 @@ fn may_begin_json(text: &str) -> bool {
         return object.trim().is_empty();
     };
     match field.split_once('"') {
-        Some((field, _)) => FIELDS.contains(&field),
-        None => FIELDS.iter().any(|known| known.starts_with(field)),
+        Some((field, _)) => FIELDS.split(" | ").any(|known| known == field),
+        None => FIELDS.split(" | ").any(|known| known.starts_with(field)),
     }
 }
 

@@ -23,10 +23,7 @@ const NO_TOOLS: &str = concat!(
 /// What the Responses API says of thoughts that it cannot read, or that it misses the successor of.
 const STALE: &str = include_str!("../wordings/stale.txt");
 /// Parts that some models require.
-const WITH: &str = "adaptive: thinking & adaptive; \
-    reasoning: reasoning_content & must be passed | reasoning_content & missing; \
-    signatures: thought_signature; \
-    a reply after results: after role 'tool'";
+const WITH: &str = include_str!("../wordings/with.txt");
 
 /// Fields that are always required, or that have separate rules.
 const NEEDED: &str = "model messages input system instructions stream tools max_tokens max_completion_tokens max_output_tokens";

@@ -2,13 +2,21 @@
 
 use serde_json::Value;
 
-use super::{HostRefusal, rows};
+use super::HostRefusal;
 use crate::json::parse_json;
 use crate::provider::values::{count, list, string};
 
 /// Anthropic's error types and their status codes. An error inside a stream has only the type.
-const STATUS_OF_TYPE: &str = "invalid_request_error: 400; authentication_error: 401; billing_error: 402; \
-    permission_error: 403; not_found_error: 404; request_too_large: 413; rate_limit_error: 429; overloaded_error: 529";
+const STATUS_OF_TYPE: [(&str, u16); 8] = [
+    ("invalid_request_error", 400),
+    ("authentication_error", 401),
+    ("billing_error", 402),
+    ("permission_error", 403),
+    ("not_found_error", 404),
+    ("request_too_large", 413),
+    ("rate_limit_error", 429),
+    ("overloaded_error", 529),
+];
 
 impl HostRefusal {
     /// Adds the texts, the status and the parameter in a value of the body.
@@ -69,8 +77,9 @@ fn status_in(error: &Value) -> Option<u16> {
     let mut numbers = numbers.iter().filter_map(|number| count(number));
     let status = numbers.next().and_then(|n| u16::try_from(n).ok());
     let kind = string(&error["type"]);
-    let of_type = rows(STATUS_OF_TYPE).find(|(name, _)| *name == kind);
+    let mut types = STATUS_OF_TYPE.iter();
+    let of_type = types.find(|(name, _)| *name == kind);
     status
         .filter(|status| (400..=599).contains(status))
-        .or_else(|| of_type?.1.parse().ok())
+        .or(of_type.map(|(_, status)| *status))
 }

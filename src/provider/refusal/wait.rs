@@ -7,6 +7,7 @@ use regex_lite::Regex;
 
 use crate::http::Head;
 use crate::json::from_json;
+use crate::timezone::parse_time;
 
 /// Headers with a delay in seconds, or in a format such as `1m2.5s` and `120ms` of OpenAI and Groq.
 const DELAYS: [&str; 3] = [
@@ -23,10 +24,29 @@ pub(super) fn retry_after(head: &Head) -> Option<Duration> {
     let ms = head.header("retry-after-ms");
     ms.and_then(|ms| length(&format!("{ms}ms"))).or_else(|| {
         let mut delays = DELAYS.iter().filter_map(|name| head.header(name));
-        // A date, or a delay below zero, still demands one.
-        let unread = head.header(DELAYS[0]).map(|_| Duration::ZERO);
-        delays.find_map(length).or(unread)
+        let delay = delays.find_map(length).or_else(|| until_date(head));
+        // A delay below zero still demands one.
+        delay.or_else(|| head.header(DELAYS[0]).map(|_| Duration::ZERO))
     })
+}
+
+/// Returns the time from the date of an answer to the date of its `retry-after`, which does not depend on this machine's clock.
+fn until_date(head: &Head) -> Option<Duration> {
+    let date = |name: &str| parse_date(head.header(name)?);
+    let seconds = date(DELAYS[0])?.checked_sub(date("date")?)?;
+    u64::try_from(seconds).ok().map(Duration::from_secs)
+}
+
+const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+
+/// Parses a date such as `Wed, 21 Oct 2015 07:28:00 GMT` (RFC 9110, section 5.6.7) to seconds since 1970.
+fn parse_date(text: &str) -> Option<i64> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [_, day, month, year, time, "GMT"] = words[..] else {
+        return None;
+    };
+    let month = MONTHS.find(month)? / 3 + 1;
+    parse_time(&format!("{year}-{month:02}-{day} {time}")).map(|(seconds, _)| seconds)
 }
 
 /// Numbers that are times since 1970, in seconds or milliseconds, and no delays.
@@ -82,6 +102,23 @@ mod tests {
             };
             let wait = retry_after(&head).map(|wait| wait.as_millis());
             assert_eq!(wait, ms, "{name} {value}");
+        }
+        for (until, ms) in [
+            ("Wed, 21 Oct 2015 07:28:00 GMT", Some(2000)),
+            ("Thu, 22 Oct 2015 07:27:58 GMT", Some(86_400_000)),
+            ("Wed, 21 Oct 2015 07:27:00 GMT", Some(0)),
+            ("Wed, 21 Okt 2015 07:28:00 GMT", Some(0)),
+        ] {
+            let date = "Wed, 21 Oct 2015 07:27:58 GMT".to_owned();
+            let head = Head {
+                status: 503,
+                headers: vec![
+                    ("date".to_owned(), date),
+                    ("retry-after".to_owned(), until.to_owned()),
+                ],
+            };
+            let wait = retry_after(&head).map(|wait| wait.as_millis());
+            assert_eq!(wait, ms, "{until}");
         }
         for (said, ms) in [
             ("please try again in 12.3s.", Some(12_300)),
