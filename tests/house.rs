@@ -114,7 +114,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("notify", 47, 5),
     ("outbox", 258, 17),
     ("paths", 176, 32),
-    ("provider", 4098, 69),
+    ("provider", 4099, 69),
     ("proxy", 274, 5),
     ("redact", 430, 11),
     ("sandbox", 1269, 13),

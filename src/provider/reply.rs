@@ -420,7 +420,8 @@ impl<'a> ReplyBuilder<'a> {
 /// a broken call.
 pub(super) fn read_sample(sample: &str, offers: &[ToolOffer]) -> Option<Reply> {
     let mut reply = ReplyBuilder::new(offers, &|_| ());
-    reply.text(sample);
+    // The host says that it is a call, so one after words is not a quotation.
+    reply.text(text_calls::from_tag(sample));
     let reply = reply.finish().ok()?;
     let is_prose = !reply.text.trim().is_empty() && !text_calls::may_begin(&reply.text);
     (is_prose || !reply.calls.is_empty()).then_some(reply)

@@ -91,14 +91,17 @@ pub(super) fn read(text: &str, offers: &[ToolOffer]) -> Found {
     }
 }
 
+/// Returns the part of a text that begins with a tag of a call, or the whole text without one.
+pub(super) fn from_tag(text: &str) -> &str {
+    let places = [TOOL_CALL, FUNCTION].map(|tag| text.find(tag));
+    &text[places.into_iter().flatten().min().unwrap_or(0)..]
+}
+
 /// Returns the call in a text that was cut off within it; `None` if the tool is unclear.
 pub(super) fn cut_call(text: &str, offers: &[ToolOffer]) -> Option<ToolCall> {
-    if !opens_call(text.trim_start()) {
-        return None;
-    }
     let named = offers.iter().filter(|offer| text.contains(&*offer.name));
     let called = named.min_by_key(|offer| text.find(&*offer.name))?;
-    Some(ToolCall {
+    opens_call(text.trim_start()).then(|| ToolCall {
         name: called.name.to_string(),
         arguments: text.to_owned(),
         ..ToolCall::default()

@@ -92,7 +92,7 @@ fn a_call_that_was_cut_off_is_answered_and_not_run() {
 fn a_call_that_is_cut_off_in_the_text_is_answered_and_not_run() {
     for text in [
         r#"<tool_call>{"name": "write_file", "arguments": {"path": "a.txt", "content": "It"#,
-        r#"I write it. <function=write_file>{"path": "a.txt", "content": "It"#,
+        r#"<function=write_file>{"path": "a.txt", "content": "It"#,
         r#"[TOOL_CALLS]write_file[ARGS]{"path": "a.txt"#,
     ] {
         let cut = Reply::text(text).finish("length");
