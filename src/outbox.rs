@@ -6,7 +6,7 @@
 //! no gateway is running. Delivery is at least once: sent messages are recorded without a sync, so the last messages may be
 //! sent again after a power cut. Files to send are copies in `state/outbox/`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -194,7 +194,10 @@ impl Outbox {
     }
 
     /// Returns the wanted messages to send, oldest first.
-    pub(crate) fn pending(&self, is_wanted: impl FnMut(&Entry) -> bool) -> Result<Vec<Pending>> {
+    pub(crate) fn pending(
+        &self,
+        is_wanted: &mut dyn FnMut(&Entry) -> bool,
+    ) -> Result<Vec<Pending>> {
         let entries = self.inbox.queue.select(KIND, is_wanted);
         let pending = |entry: Entry| Pending {
             item: entry.read(),
@@ -217,8 +220,8 @@ impl Outbox {
             let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
             // The author of a file holds its lock until it is posted.
             if let Ok(_lock) = Lock::acquire(&path, Duration::ZERO) {
-                let has_it = |entry: &Entry| entry.item["file"] == *name.to_string_lossy();
-                if self.pending(has_it)?.is_empty() {
+                let mut has_it = |entry: &Entry| entry.item["file"] == *name.to_string_lossy();
+                if self.pending(&mut has_it)?.is_empty() {
                     storage::remove(&path)?;
                 }
             }
@@ -245,14 +248,19 @@ impl Outbox {
             return Ok(None);
         }
         let (now, mut wait) = (Instant::now(), most().unwrap_or_default());
-        let mut chats = BTreeSet::new();
-        let mut oldest = self.pending(|entry| {
+        let mut chats = BTreeMap::new();
+        let oldest = self.pending(&mut |entry| {
             let to = entry.item["to"].as_str().unwrap_or_default();
-            to.split(':').next() == Some(channel) && chats.insert(to.to_owned())
+            let at = chats.len();
+            let is_own = to.split(':').next() == Some(channel) && !chats.contains_key(to);
+            is_own && chats.insert(to.to_owned(), at).is_none()
         })?;
         // The chats after the last one come first.
-        oldest.sort_by_cached_key(|of| (of.item.to <= deliveries.last, of.item.to.clone()));
-        for mut pending in oldest {
+        let (before, after): (Vec<_>, Vec<_>) = chats
+            .into_iter()
+            .partition(|(to, _)| *to <= deliveries.last);
+        for (_, at) in after.into_iter().chain(before) {
+            let mut pending = oldest[at].clone();
             let is_suspect = pending.starts + 1 == MAX_STARTS;
             let calm = if is_suspect { CALM } else { Duration::ZERO };
             let mut due = Some(self.begun + calm);

@@ -98,8 +98,8 @@ impl<'a> Facts<'a> {
     /// Adds the messages that wait for an answer or for their delivery.
     fn find_waiting(&mut self) {
         let outbox = Outbox::new(self.app.home.clone());
-        let waiting = outbox.inbox.open(|_| true);
-        let pending = self.or_warn(outbox.pending(|_| true));
+        let waiting = outbox.inbox.open(&|_| true);
+        let pending = self.or_warn(outbox.pending(&mut |_| true));
         // An id is a fresh key: the time of posting in microseconds, and two more digits.
         let posted = |id: &str| i64::from_str_radix(id.strip_prefix(UNNAMED)?, 36).ok();
         let oldest = pending.first().and_then(|pending| posted(&pending.id));

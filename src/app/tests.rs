@@ -161,7 +161,7 @@ fn hostile_log_lines_do_not_panic() {
             assert!(found.messages.len() <= 100);
         }
         let queue = crate::storage::Queue::new(queue, dir.join("q.lock"), 100);
-        drop(queue.select("k", |_| true));
+        drop(queue.select("k", &mut |_| true));
     });
 }
 

@@ -267,15 +267,15 @@ impl Inbox {
     }
 
     /// Returns the wanted messages on disk, the oldest first.
-    pub(crate) fn open(&self, is_wanted: impl Fn(&Entry) -> bool) -> Result<Vec<Inbound>> {
+    pub(crate) fn open(&self, is_wanted: &dyn Fn(&Entry) -> bool) -> Result<Vec<Inbound>> {
         let message = |entry: Entry| Inbound {
             id: entry.id.clone(),
             starts: entry.starts,
             has_begun: entry.begun,
             ..entry.read()
         };
-        let entries = self.queue.select(KIND, is_wanted)?.into_iter();
-        Ok(entries.map(message).collect())
+        let entries = self.queue.select(KIND, &mut |entry| is_wanted(entry))?;
+        Ok(entries.into_iter().map(message).collect())
     }
 
     /// Stores messages, or replaces messages with the same ids. On disk when this returns. Nobody answers them before the next
@@ -291,11 +291,11 @@ impl Inbox {
     pub(crate) fn change_question(
         &self,
         id: &str,
-        change: impl FnOnce(&mut Option<Question>) -> bool,
+        change: &mut dyn FnMut(&mut Option<Question>) -> bool,
     ) -> Result<bool> {
         let _changing = sync::lock(&self.questions);
         let has = |entry: &Entry| entry.id == id || entry.item["question"]["id"] == id;
-        let Some(mut message) = self.open(has)?.pop() else {
+        let Some(mut message) = self.open(&has)?.pop() else {
             return Ok(false);
         };
         if !change(&mut message.question) {
@@ -394,13 +394,13 @@ mod tests {
         // The work of a crashed program is never dropped.
         std::mem::forget(work);
         let inbox = inbox_in(&dir);
-        let all = inbox.open(|_| true).unwrap();
+        let all = inbox.open(&|_| true).unwrap();
         let found: Vec<_> = all.iter().map(|m| (m.text.as_str(), m.starts)).collect();
         assert_eq!(found, [("hello", 1), ("there", 0)]);
         let ids: Vec<String> = all.iter().map(|message| message.id.clone()).collect();
         inbox.queue.done(&ids).unwrap();
         let inbox = inbox_in(&dir);
-        assert!(inbox.open(|_| true).unwrap().is_empty());
+        assert!(inbox.open(&|_| true).unwrap().is_empty());
         assert!(inbox.queue.is_known("telegram:7:11").unwrap());
     }
 
@@ -419,7 +419,7 @@ mod tests {
         let dir = TestDir::new();
         let inbox = inbox_in(&dir);
         assert!(inbox.add(written("", 1, "a")).unwrap() && inbox.add(written("", 1, "a")).unwrap());
-        let all = inbox.open(|_| true).unwrap();
+        let all = inbox.open(&|_| true).unwrap();
         assert_ne!(all[0].id, all[1].id);
     }
 
@@ -451,11 +451,11 @@ mod tests {
         inbox.add(written("1", 1, "one")).unwrap();
         let work = taken(&inbox);
         assert!(start(&inbox));
-        assert_eq!(inbox.open(|_| true).unwrap()[0].starts, 1);
+        assert_eq!(inbox.open(&|_| true).unwrap()[0].starts, 1);
         inbox.halt().unwrap();
         assert!(!start(&inbox));
         drop(work);
-        assert_eq!(inbox.open(|_| true).unwrap()[0].starts, 0);
+        assert_eq!(inbox.open(&|_| true).unwrap()[0].starts, 0);
     }
 
     #[test]
@@ -517,6 +517,6 @@ mod tests {
         // What the turn answers at its end.
         inbox.queue.done(&inbox.ids("telegram_1")).unwrap();
         drop(work);
-        assert_eq!(texts(&inbox.open(|_| true).unwrap()), ["two"]);
+        assert_eq!(texts(&inbox.open(&|_| true).unwrap()), ["two"]);
     }
 }

@@ -117,7 +117,7 @@ impl Jobs {
             _ => None,
         };
         let is_run = |entry: &Entry| entry.item["source"]["job"].is_object();
-        let runs = self.messages.open(is_run)?.into_iter();
+        let runs = self.messages.open(&is_run)?.into_iter();
         Ok(runs.filter_map(run).collect())
     }
 

@@ -89,7 +89,7 @@ impl Runs {
 
     /// Returns all recorded runs, the oldest first. Changes nothing.
     pub(super) fn read(&self) -> Result<Vec<Run>> {
-        let entries = self.0.select(KIND, |_| true);
+        let entries = self.0.select(KIND, &mut |_| true);
         let entries = entries.doing("reading the record of runs")?;
         let run = |entry: Entry| Run::deserialize(entry.item).ok();
         Ok(entries.into_iter().filter_map(run).collect())
@@ -98,7 +98,7 @@ impl Runs {
     /// Adds or updates the record of a run, on disk before this returns.
     pub(super) fn record(&self, run: &Run) -> Result<()> {
         let new = Entry::new(&format!("{}:{}", run.job, run.at), KIND, run);
-        let others = self.0.select(KIND, |entry| entry.id != new.id)?;
+        let others = self.0.select(KIND, &mut |entry| entry.id != new.id)?;
         let mut old: Vec<String> = others.into_iter().map(|entry| entry.id).collect();
         old.truncate((old.len() + 1).saturating_sub(KEPT_RUNS));
         self.0.add(&[new], &old)

@@ -112,8 +112,11 @@ impl Dispatcher {
     /// serves them, and those of removed users are dropped.
     pub(super) fn take_left(&self, is_removed: &dyn Fn(&TelegramMessage) -> bool) -> Result<()> {
         let is_removed = |message: &Inbound| message.written().is_some_and(is_removed);
-        let (removed, mut left): (Vec<_>, Vec<_>) =
-            self.inbox.open(|_| true)?.into_iter().partition(is_removed);
+        let (removed, mut left): (Vec<_>, Vec<_>) = self
+            .inbox
+            .open(&|_| true)?
+            .into_iter()
+            .partition(is_removed);
         for message in removed {
             let text = "dropped a message from a user who is no longer in allow_from";
             (self.log)(Level::Info, text);

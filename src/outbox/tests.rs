@@ -5,7 +5,7 @@ use crate::bus::Inbound;
 use crate::test_dir::TestDir;
 
 fn tried(outbox: &Outbox, id: &str, result: &Tried) {
-    let mut pending = outbox.pending(|entry| entry.id == id).unwrap();
+    let mut pending = outbox.pending(&mut |entry| entry.id == id).unwrap();
     outbox.tried(&pending.remove(0), result).unwrap();
 }
 
@@ -34,12 +34,12 @@ fn outbox_file_is_removed_with_its_item() {
     assert!(!outbox.file(&name).exists());
     assert!(!outbox.file(&one.file).exists() && outbox.file(&two.file).exists());
     // A redirected message retains its file.
-    let pending = outbox.pending(|_| true).unwrap().remove(0);
+    let pending = outbox.pending(&mut |_| true).unwrap().remove(0);
     let mut item = pending.item;
     item.to = "telegram:-2".into();
     tried(&outbox, &second, &Tried::Replaced(item));
     assert!(outbox.file(&two.file).exists());
-    let pending = outbox.pending(|_| true).unwrap().remove(0);
+    let pending = outbox.pending(&mut |_| true).unwrap().remove(0);
     assert_eq!(
         pending.item,
         Item {
@@ -109,7 +109,7 @@ fn chats_are_served_in_turn_and_each_in_order() {
     assert_eq!(served, expected);
     assert!(next().is_none());
     // No start is left of what this process survived.
-    let left = outbox.pending(|_| true).unwrap();
+    let left = outbox.pending(&mut |_| true).unwrap();
     let starts = left.into_iter().map(|left| left.starts);
     assert_eq!(starts.collect::<Vec<_>>(), [0, 0]);
 }
@@ -130,7 +130,7 @@ fn what_crashes_the_program_is_tried_three_times_and_a_stop_is_no_crash() {
     // The third waits until the program has been up for a while.
     let outbox = Outbox::new(root.home());
     assert!(outbox.next("telegram", || None).unwrap().is_none());
-    assert_eq!(outbox.pending(|_| true).unwrap()[0].starts, 2);
+    assert_eq!(outbox.pending(&mut |_| true).unwrap()[0].starts, 2);
 }
 
 #[test]

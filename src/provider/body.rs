@@ -16,6 +16,7 @@ use crate::config::Model;
 use crate::config::vendors::Protocol;
 use crate::json::write_text;
 use crate::message::{Media, MediaKind, Message, Reply, ToolResult, User};
+use crate::text::fenced;
 
 /// Minimum length of a requested reply, in tokens.
 const MIN_REPLY: u64 = 256;
@@ -181,7 +182,8 @@ impl<'a> Draft<'a> {
                     steps.push(if self.sends(TOOL_ROLE) {
                         Step::Result(result)
                     } else {
-                        Step::User(format!("[result] {}", result.content), Vec::new())
+                        let text = format!("[result]\n{}", fenced(&result.content));
+                        Step::User(text, Vec::new())
                     });
                 }
             }

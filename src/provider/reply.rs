@@ -380,12 +380,11 @@ impl<'a> ReplyBuilder<'a> {
         reply.text.drain(..start);
         let mut shown = self.shown.unwrap_or_default().saturating_sub(start);
         if reply.calls.is_empty() {
-            let cut = text_calls::cut_call(&reply.text, self.offers);
-            match (text_calls::read(&reply.text, self.offers), cut) {
+            let is_cut = reply.stop.is_cut();
+            let cut = is_cut.then(|| text_calls::cut_call(&reply.text, self.offers));
+            match (text_calls::read(&reply.text, self.offers), cut.flatten()) {
                 (Found::Calls(calls), _) => (reply.calls, reply.text) = (calls, String::new()),
-                (_, Some(call)) if reply.stop.is_cut() => {
-                    (reply.calls, reply.text) = (vec![call], String::new());
-                }
+                (_, Some(call)) => (reply.calls, reply.text) = (vec![call], String::new()),
                 (Found::Text, _) => {}
                 (Found::Unparsed, _) => return Err(unparsed()),
             }

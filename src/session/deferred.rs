@@ -67,7 +67,7 @@ pub(crate) fn displaced_by(new: &Entry, queue: &Queue) -> Result<Vec<String>> {
 
 /// Returns the waiting messages of a conversation, the oldest first, with their ids.
 fn all(queue: &Queue, session: &str) -> Result<Vec<(String, Deferred)>> {
-    let entries = queue.select(KIND, |entry| entry.item["session"] == session)?;
+    let entries = queue.select(KIND, &mut |entry| entry.item["session"] == session)?;
     let all = entries.into_iter();
     Ok(all.map(|entry| (entry.id.clone(), entry.read())).collect())
 }
@@ -146,7 +146,10 @@ mod tests {
     }
 
     fn count_waiting(home: &Home) -> usize {
-        Queue::of_home(home).select(KIND, |_| true).unwrap().len()
+        Queue::of_home(home)
+            .select(KIND, &mut |_| true)
+            .unwrap()
+            .len()
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! Several processes may open the same file. Every change is made under a lock, and a process that finds the file changed reads
 //! it again. An item that was started [`MAX_STARTS`] times without ending probably crashes the program, so it is skipped.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
@@ -67,6 +67,9 @@ pub(crate) struct Entry {
     /// Approximate size of its line, in bytes.
     #[serde(skip)]
     size: u64,
+    /// Number of items before it, ended ones included.
+    #[serde(skip)]
+    number: usize,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -91,10 +94,10 @@ impl Entry {
 /// State of a queue after all its lines. A step takes about as long beside ten open items as beside thousands.
 #[derive(Default)]
 struct Content {
-    /// Open items by their kind and their age, the oldest first.
-    entries: BTreeMap<(String, usize), Entry>,
-    /// Keys of the open items, by id.
-    keys: BTreeMap<String, (String, usize)>,
+    /// Open items by their number, the oldest first.
+    entries: Vec<Entry>,
+    /// Numbers of the open items, by id.
+    keys: BTreeMap<String, usize>,
     /// Number of items so far, ended ones included.
     added: usize,
     /// Total size of the open items, in bytes.
@@ -113,7 +116,7 @@ struct State {
     /// `None` before the first change, and after a failed one, because that handle is no longer trusted.
     journal: Option<Journal>,
     /// Items whose start by this process is counted.
-    started: BTreeSet<String>,
+    started: Vec<String>,
     /// No start counts any more, because the program stops.
     is_stopped: bool,
 }
@@ -150,13 +153,11 @@ impl Queue {
     pub(crate) fn select(
         &self,
         kind: &str,
-        mut is_wanted: impl FnMut(&Entry) -> bool,
+        is_wanted: &mut dyn FnMut(&Entry) -> bool,
     ) -> Result<Vec<Entry>> {
-        let state = self.current()?;
-        let (first, last) = ((kind.to_owned(), 0), (kind.to_owned(), usize::MAX));
-        let of_kind = state.content.entries.range(first..last);
-        let wanted = of_kind.filter(|(_, entry)| is_wanted(entry));
-        Ok(wanted.map(|(_, entry)| entry.clone()).collect())
+        let entries = &self.current()?.content.entries;
+        let of_kind = entries.iter().filter(|entry| entry.kind == kind);
+        Ok(of_kind.filter(|entry| is_wanted(entry)).cloned().collect())
     }
 
     /// Whether an item is open, or done as far as ids are remembered.
@@ -197,7 +198,8 @@ impl Queue {
     /// Undoes what this process has started of these items, unless they are done.
     pub(crate) fn halt(&self, ids: &[String]) -> Result<()> {
         let (mut state, mut halted) = (self.current()?, ids.to_vec());
-        halted.retain(|id| state.started.remove(id) && state.content.keys.contains_key(id));
+        halted.retain(|id| state.started.contains(id) && state.content.keys.contains_key(id));
+        state.started.retain(|id| !ids.contains(id));
         if halted.is_empty() {
             return Ok(());
         }
@@ -208,7 +210,7 @@ impl Queue {
     pub(crate) fn stop(&self) -> Result<()> {
         let mut state = sync::lock(&self.state);
         state.is_stopped = true;
-        let ids: Vec<String> = state.started.iter().cloned().collect();
+        let ids = state.started.clone();
         drop(state);
         self.halt(&ids)
     }
@@ -350,9 +352,11 @@ impl Content {
             self.change(id, |entry| entry.part = part.unwrap_or(0));
         }
         let done = list("done");
-        for ended in done.iter().filter_map(|id| self.keys.remove(*id)) {
-            let ended = self.entries.remove(&ended);
-            self.open -= ended.map_or(0, |entry| entry.size);
+        for id in &done {
+            if let Some(at) = self.place(id) {
+                self.open -= self.entries.remove(at).size;
+                self.keys.remove(*id);
+            }
         }
         let why = line["why"].as_str().map(str::to_owned);
         for id in done.into_iter().chain(list("known")) {
@@ -369,34 +373,43 @@ impl Content {
         self.known.iter().find(|(known, _)| known == id)
     }
 
+    /// Returns the place of an open item.
+    fn place(&self, id: &str) -> Option<usize> {
+        let number = self.keys.get(id)?;
+        let place = self
+            .entries
+            .binary_search_by_key(number, |entry| entry.number);
+        place.ok()
+    }
+
     /// Adds an open item, or replaces the one with its id, which keeps its state.
-    fn put(&mut self, new: Entry) {
+    fn put(&mut self, mut new: Entry) {
+        self.open += new.size;
+        if let Some(at) = self.place(&new.id) {
+            let old = &mut self.entries[at];
+            self.open -= old.size;
+            (old.item, old.size) = (new.item, new.size);
+            return;
+        }
+        new.number = self.added;
         self.added += 1;
-        let next = (new.kind.clone(), self.added);
-        let key = self.keys.entry(new.id.clone()).or_insert(next);
-        let old = self.entries.entry(key.clone()).or_default();
-        self.open = self.open + new.size - old.size;
-        *old = Entry {
-            starts: old.starts.max(new.starts),
-            begun: old.begun || new.begun,
-            part: old.part.max(new.part),
-            ..new
-        };
+        self.keys.insert(new.id.clone(), new.number);
+        self.entries.push(new);
     }
 
     /// Changes an item, if it is open.
     fn change(&mut self, id: &str, change: impl FnOnce(&mut Entry)) {
-        let key = self.keys.get(id);
-        key.and_then(|key| self.entries.get_mut(key)).map(change);
+        if let Some(at) = self.place(id) {
+            change(&mut self.entries[at]);
+        }
     }
 
     /// Returns the size of the items that this line ends or replaces, in bytes.
     fn freed_by(&self, line: &Value) -> u64 {
         let ended = line["done"].as_array().into_iter().flatten();
         let ids = ended.chain(line.get("add")).filter_map(Value::as_str);
-        let keys: BTreeSet<_> = ids.filter_map(|id| self.keys.get(id)).collect();
-        let freed = keys.into_iter().filter_map(|key| self.entries.get(key));
-        freed.map(|entry| entry.size).sum()
+        let freed = ids.filter_map(|id| self.place(id));
+        freed.map(|at| self.entries[at].size).sum()
     }
 
     /// Estimates the size of a compacted file, in bytes.
@@ -425,7 +438,7 @@ impl Content {
                 why => json!({"done": ids, "why": why}),
             });
         }
-        lines.extend(self.entries.values().map(|entry| json!(entry)));
+        lines.extend(self.entries.iter().map(|entry| json!(entry)));
         fields(&lines)
     }
 }

@@ -69,23 +69,26 @@ fn left(question: &Question) -> Duration {
 }
 
 /// Changes an open question, and writes it to disk. Returns false if it is settled.
-fn change(inbox: &Inbox, id: &str, change: impl FnOnce(&mut Question) -> bool) -> Result<bool> {
-    inbox.change_question(id, |question| question.as_mut().is_some_and(change))
+fn change(inbox: &Inbox, id: &str, change: &mut dyn FnMut(&mut Question) -> bool) -> Result<bool> {
+    inbox.change_question(id, &mut |question| {
+        question.as_mut().is_some_and(&mut *change)
+    })
 }
 
 /// Records the number of the message that shows a question.
 pub(super) fn record_message(inbox: &Inbox, id: &str, message: i64) -> Result<()> {
-    let record = |question: &mut Question| {
+    let mut record = |question: &mut Question| {
         question.message = message;
         true
     };
-    change(inbox, id, record).map(drop)
+    change(inbox, id, &mut record).map(drop)
 }
 
 /// Records that a question could not be sent.
 pub(super) fn record_failure(inbox: &Inbox, id: &str) -> Result<()> {
-    let record = |question: &mut Question| question.answer.replace(Decision::Unanswered).is_none();
-    change(inbox, id, record).map(drop)
+    let mut record =
+        |question: &mut Question| question.answer.replace(Decision::Unanswered).is_none();
+    change(inbox, id, &mut record).map(drop)
 }
 
 /// Handles a press of a button of a question, and returns the text for the user. Writes to disk before returning.
@@ -97,7 +100,7 @@ fn press_answer(inbox: &Inbox, press: &Press) -> Result<&'static str> {
         return Ok(OVER);
     };
     let mut refused = OVER;
-    let is_taken = change(inbox, id, |question| {
+    let is_taken = change(inbox, id, &mut |question| {
         if press.from != question.owner {
             refused = "Only the owner of this bot can answer.";
             return false;
@@ -150,7 +153,7 @@ impl Chats {
         inbox.ask_user(&message.session, cancel, |answered| {
             // An answer of the meantime is on disk, too.
             let mut is_open = false;
-            change(inbox, &question.id, |now| {
+            change(inbox, &question.id, &mut |now| {
                 is_open = now.answer.is_none();
                 false
             })?;
@@ -172,7 +175,7 @@ impl Chats {
         let (mut known, mut other) = (None, None);
         question.id = fresh_key(SystemTime::now());
         question.asked = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
-        inbox.change_question(id, |open| {
+        inbox.change_question(id, &mut |open| {
             let is_same = |open: &Question| {
                 open.call == question.call && asked(&open.text) == asked(&question.text)
             };
@@ -198,18 +201,18 @@ impl Chats {
     /// Removes the question from a message, so that later presses change nothing, and returns it.
     fn take_question(&self, id: &str) -> Result<Option<Question>> {
         let mut taken = None;
-        let take = |open: &mut Option<Question>| {
+        let mut take = |open: &mut Option<Question>| {
             taken = open.take();
             taken.is_some()
         };
-        self.sender.outbox.inbox.change_question(id, take)?;
+        self.sender.outbox.inbox.change_question(id, &mut take)?;
         Ok(taken)
     }
 
     /// Returns the queued item of a question that is not sent yet.
     fn waiting_item(&self, question: &str) -> Result<Option<String>> {
         let outbox = &self.sender.outbox;
-        let mut own = outbox.pending(|entry| entry.item["question"] == question)?;
+        let mut own = outbox.pending(&mut |entry| entry.item["question"] == question)?;
         Ok(own.pop().map(|pending| pending.id))
     }
 

@@ -107,7 +107,7 @@ impl Delivery {
     fn confirm(&self, id: &str, to: &str) -> Result<()> {
         let queue = &self.outbox.inbox.queue;
         let is_done = || {
-            let open = self.outbox.pending(|entry| entry.id == id);
+            let open = self.outbox.pending(&mut |entry| entry.id == id);
             open.is_ok_and(|open| open.is_empty())
         };
         let last = self.send_until(&is_done)?;
@@ -128,7 +128,7 @@ impl Delivery {
     /// Sends messages that turns posted with the tool `message`, unless a gateway is running.
     pub(crate) fn send_posted(&self) {
         let is_done = || {
-            let pending = self.outbox.pending(|_| true);
+            let pending = self.outbox.pending(&mut |_| true);
             pending.is_ok_and(|pending| pending.is_empty())
         };
         if is_done() || is_running(&self.home) {

@@ -37,7 +37,7 @@ impl Strangers {
     }
 
     fn known(&self) -> Result<Vec<i64>> {
-        let known = self.queue.select(KIND, |_| true)?.into_iter();
+        let known = self.queue.select(KIND, &mut |_| true)?.into_iter();
         let known = known.map(|entry| entry.read::<KnownStranger>());
         let own = known.filter(|known| known.bot == self.bot);
         Ok(own.map(|known| known.user).collect())
@@ -82,7 +82,7 @@ mod tests {
         assert!(open(7).keep(vec![999]).unwrap().is_empty(), "a new count");
         assert_eq!(open(8).keep(vec![3, -4]).unwrap(), [3, -4]);
         assert_eq!(
-            strangers.queue.select(KIND, |_| true).unwrap().len(),
+            strangers.queue.select(KIND, &mut |_| true).unwrap().len(),
             MAX_STRANGERS + 2
         );
     }

@@ -23,7 +23,7 @@ fn entry(id: &str, text: &str) -> Entry {
 }
 
 fn texts(queue: &Queue) -> Vec<String> {
-    let entries = queue.select("k", |_| true).unwrap();
+    let entries = queue.select("k", &mut |_| true).unwrap();
     entries.iter().map(Entry::read).collect()
 }
 
@@ -40,7 +40,8 @@ fn item_start_count_persists_across_processes() {
     let dir = TestDir::new();
     let (one, other) = (queue_in(&dir), queue_in(&dir));
     assert!(
-        one.select("k", |_| true).unwrap().is_empty() && dir.read_dir().unwrap().next().is_none()
+        one.select("k", &mut |_| true).unwrap().is_empty()
+            && dir.read_dir().unwrap().next().is_none()
     );
     one.add(&[entry("a", "1"), entry("b", "2")], &[]).unwrap();
     other.add(&[entry("c", "3")], &[]).unwrap();
@@ -52,7 +53,7 @@ fn item_start_count_persists_across_processes() {
     one.add(&[entry("c", "three")], &[]).unwrap();
     for queue in [&one, &other, &queue_in(&dir)] {
         let found: Vec<_> = queue
-            .select("k", |_| true)
+            .select("k", &mut |_| true)
             .unwrap()
             .into_iter()
             .map(|entry| (entry.id, entry.starts, entry.begun, entry.part))
@@ -67,7 +68,9 @@ fn item_start_count_persists_across_processes() {
         .unwrap();
     other.give_up("c", "no such chat").unwrap();
     for queue in [&one, &other, &queue_in(&dir)] {
-        assert!(texts(queue).is_empty() && queue.select("answer", |_| true).unwrap().len() == 1);
+        assert!(
+            texts(queue).is_empty() && queue.select("answer", &mut |_| true).unwrap().len() == 1
+        );
         assert!(["a", "b", "c"].iter().all(|id| is_done(queue, id)));
         assert!(!is_done(queue, "d"));
         assert_eq!(queue.given_up("c").unwrap().unwrap(), "no such chat");
@@ -161,7 +164,7 @@ fn a_file_stays_short_and_is_not_written_again_each_time() {
     assert!(fs_err::metadata(&queue.path).unwrap().len() < 600 << 10);
     let again = queue_in(&dir);
     assert_eq!(texts(&again).len(), 2);
-    assert_eq!(again.select("k", |_| true).unwrap()[0].starts, 1);
+    assert_eq!(again.select("k", &mut |_| true).unwrap()[0].starts, 1);
     assert!(is_done(&again, "1999") && !is_done(&again, "1"));
 }
 
