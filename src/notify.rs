@@ -1,7 +1,7 @@
 //! Signals a running gateway that a file has changed, such as a new job or a message to send.
 //!
 //! The signal is a datagram to the socket `state/notify`, which only the owner of the home can access; its content does not
-//! matter. A lost signal causes a delay: the gateway looks for changes once a minute.
+//! matter. A lost signal causes a delay: the gateway looks for changes at least every two minutes.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -41,7 +41,12 @@ pub(crate) fn bind(home: &Home) -> Result<UnixDatagram> {
 pub(crate) fn wait(socket: &UnixDatagram, most: Duration) -> io::Result<()> {
     socket.set_read_timeout(Some(most))?;
     // The only errors are the end of the time, and an interruption.
-    let _waited = socket.recv(&mut [0; 1]);
+    if socket.recv(&mut [0; 1]).is_ok() {
+        // All signals are one.
+        socket.set_nonblocking(true)?;
+        while socket.recv(&mut [0; 1]).is_ok() {}
+        socket.set_nonblocking(false)?;
+    }
     Ok(())
 }
 

@@ -54,7 +54,7 @@ impl StoredConversation<'_> {
         // Versions of files are stored only on disk.
         if self.memory.is_none() {
             let versions = Versions::new(self.app.home.undo(self.key), open.session.asked);
-            lines.extend(self.put_back(&versions));
+            lines.extend(self.put_back(&versions)?);
         }
         let undo = open.undo_turn();
         open.store(&[undo])?;
@@ -63,13 +63,17 @@ impl StoredConversation<'_> {
     }
 
     /// Restores files to their state before a turn, and returns a line about each.
-    fn put_back(&self, versions: &Versions) -> Vec<String> {
+    fn put_back(&self, versions: &Versions) -> Result<Vec<String>> {
         let unchanged =
             |what: &str, why: &str| format!("{what} is unchanged: {}", to_single_line(why, 200));
         let changed = match versions.read() {
             Ok(changed) => changed,
-            Err(e) => return vec![unchanged("what file tools changed", &e.message)],
+            Err(e) => return Ok(vec![unchanged("what file tools changed", &e.message)]),
         };
+        if changed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let workers = self.app.workers()?;
         let restore = |version: Version| {
             let content = match version.before {
                 Before::Lost => return Err(Error::failed("its earlier content was not kept")),
@@ -83,7 +87,6 @@ impl StoredConversation<'_> {
                 action: FileAction::PutBack { state, was_there },
                 content: content.unwrap_or_default(),
             };
-            let workers = self.app.workers()?;
             workers.call(job, &Cancel::new(None))?.into_text()?;
             Ok(was_there)
         };
@@ -95,7 +98,7 @@ impl StoredConversation<'_> {
                 Err(e) => unchanged(&path, &e.message),
             }
         };
-        changed.into_iter().rev().map(line).collect()
+        Ok(changed.into_iter().rev().map(line).collect())
     }
 
     /// Undoes the last question of a conversation and everything after it, and returns the question.

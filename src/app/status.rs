@@ -73,7 +73,16 @@ impl StatusFile {
         self.set("polling", polling)
     }
 
-    /// Stores a field, such as `bot` or `ended`, if the gateway has begun.
+    /// Stores that the gateway has ended, unless another one has begun since.
+    pub(crate) fn end(&self, now: SystemTime) -> Result<()> {
+        let file = read(&self.home).unwrap_or_default();
+        if file["pid"] != std::process::id() {
+            return Ok(());
+        }
+        self.set("ended", rfc3339(now).into())
+    }
+
+    /// Stores a field, such as `bot`, if the gateway has begun.
     pub(crate) fn set(&self, name: &str, value: Value) -> Result<()> {
         let mut fields = sync::lock(&self.fields);
         if fields.is_null() || fields.get(name) == Some(&value) {

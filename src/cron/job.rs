@@ -19,9 +19,15 @@ const MAX_REMARK: usize = 300;
 /// Returns what an answer reports, which is nothing if [`NOTHING_TO_REPORT`] is alone on its first or last line, in any case or
 /// formatting, unless a long text is beside it.
 pub(crate) fn report(answer: &str) -> &str {
-    let is_mark = |c: char| !c.is_alphabetic();
-    // Markdown may escape the underscores.
-    let bare = |line: &str| line.trim_matches(is_mark).replace('\\', "").to_uppercase();
+    let is_mark = |c: char| !c.is_alphanumeric();
+    // Markdown may number a line, and escape the underscores.
+    let is_digit = |c: char| c.is_ascii_digit();
+    let text = |line: &str| {
+        line.trim_start_matches(is_digit)
+            .trim_matches(is_mark)
+            .to_uppercase()
+    };
+    let bare = |line: &str| text(line).replace('\\', "");
     let start = answer.trim_start_matches(is_mark);
     let end = answer.trim_end_matches(is_mark);
     let (first, after) = start.split_once('\n').unwrap_or((start, ""));
@@ -296,6 +302,7 @@ mod tests {
             "# Nothing\\_to\\_report",
             "- NOTHING_TO_REPORT!\n\nAll is well.",
             "1. NOTHING_TO_REPORT",
+            "12) **nothing_to_report**.\n\nAll is well.",
         ] {
             assert_eq!(report(quiet), "", "{quiet}");
         }

@@ -9,7 +9,7 @@ use super::run::note_title;
 use crate::agent::{Agent, Request, Steering};
 use crate::bus::{Event, Inbound, Response, Source, TurnStop, Work};
 use crate::cancel::Cancel;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::log::log_error;
 use crate::message::Media;
 use crate::outbox::{Item, Note};
@@ -185,8 +185,9 @@ impl Dispatcher {
     /// Stores the answer and finishes the answered messages, in one write.
     pub(super) fn finish(&self, work: &Work, response: Response, text: &str) {
         let first = work.first();
-        let mut answered = self.inbox.ids(&first.session);
-        answered.extend_from_slice(&response.answered);
+        let own = self.inbox.ids(&first.session);
+        let others = response.answered.iter().filter(|id| !own.contains(id));
+        let answered: Vec<String> = own.iter().chain(others).cloned().collect();
         let title = note_title(&first.source);
         let note = title.as_ref().map(|title| Note {
             title,
@@ -221,7 +222,8 @@ impl Dispatcher {
         let ended = if is_sent {
             self.outbox.post(&item, ids, note).map(drop)
         } else {
-            self.inbox.queue.done(ids)
+            let done = self.inbox.queue.done(ids);
+            done.doing("recording that a message was answered")
         };
         let is_kept = log_error(&self.log, ended).is_some();
         if let (true, false, Some(chats)) = (is_sent, is_kept, &self.bot) {

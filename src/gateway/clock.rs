@@ -23,8 +23,8 @@ use crate::timezone::Zone;
 
 /// Maximum time between two checks, because a signal may be lost and config.json may be changed by hand.
 const PAUSE: Duration = Duration::from_secs(50);
-/// The same with a bot, whose polls wake the clock.
-const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// The same with a bot, whose polls wake the clock; longer than a poll, so that they alone do.
+const MAX_WAIT: Duration = Duration::from_secs(120);
 /// Interval for removing old conversations, in milliseconds.
 const REMOVAL_INTERVAL: i64 = 24 * 3600 * 1000;
 /// Delay of a new check after an error, in milliseconds.
@@ -44,11 +44,12 @@ impl Gateway {
             let is_set = now >= EARLIEST;
             if is_set != was_set {
                 let shown = zone.stamp(now / 1000);
-                let then = if is_set { "run" } else { "wait" };
-                log(
-                    Level::Warn,
-                    &format!("the clock shows {shown}: jobs {then}"),
-                );
+                let what = if is_set {
+                    "has been set: jobs run"
+                } else {
+                    "is not set: no job runs until it is"
+                };
+                log(Level::Warn, &format!("the clock {what}; it shows {shown}"));
                 was_set = is_set;
             }
             let mut next = None;

@@ -58,11 +58,13 @@ impl Dispatcher {
         }
         if *command == Command::Status {
             let ((turns, behind), tasks) = (self.inbox.running(), self.tasks.open(None));
-            let (open, waiting) = (behind.len(), behind.iter().sum::<usize>());
-            let more = format!(
-                "\nturns running: {turns}\nbackground tasks: {tasks}\nopen questions: {open}, messages behind them: {waiting}"
-            );
+            let more = format!("\nturns running: {turns}\nbackground tasks: {tasks}");
             reply.text.push_str(&more);
+            if !behind.is_empty() {
+                let (open, waiting) = (behind.len(), behind.iter().sum::<usize>());
+                let text = format!("\nopen questions: {open}, messages behind them: {waiting}");
+                reply.text.push_str(&text);
+            }
         }
         self.end(message, reply, std::slice::from_ref(&message.id), None);
     }

@@ -55,13 +55,12 @@ impl HomeAgent {
 
     /// Returns the agent for the next turn.
     pub(super) fn agent(&self) -> Result<Arc<Agent>> {
-        let changed = self.app.as_ref().filter(|app| app.servers.take_changed());
-        if let Some(app) = changed {
-            // Without the lock, because this may wait for a server.
-            let agent = Arc::new(app.build(&self.flags)?.0);
-            *sync::lock(&self.built) = agent;
+        let mut built = sync::lock(&self.built);
+        let app = self.app.as_ref();
+        if let Some(app) = app.filter(|app| app.servers.take_changed()) {
+            *built = Arc::new(app.build(&self.flags)?.0);
         }
-        Ok(sync::lock(&self.built).clone())
+        Ok(built.clone())
     }
 
     /// Returns the name of an unknown command, `/NAME`, in a message.
@@ -83,7 +82,7 @@ impl HomeAgent {
                 "This is a new conversation.".to_owned()
             }
             Command::Undo => match self.conversation(session)?.undo_with_files()? {
-                Some(lines) => lines.join("\n"),
+                Some(lines) => lines.join("\n").replacen("undone", "Undone", 1),
                 None => "Nothing to undo.".to_owned(),
             },
             Command::Model(name) if name.is_empty() => return self.offer_models(session),

@@ -1,5 +1,6 @@
 //! Restarts the gateway when config.json has changed. Checking the new one may ask a model's host or run the command of a key, so
-//! it takes a thread of its own, which the clock wakes. The poller checks it before new updates are recorded.
+//! it takes a thread of its own, which the clock wakes. The poller checks it before new updates are recorded. A further change
+//! while the restart waits for a turn is checked when that turn has ended.
 
 use std::sync::mpsc::Receiver;
 use std::time::SystemTime;

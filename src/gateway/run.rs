@@ -194,18 +194,20 @@ impl Dispatcher {
     pub(super) fn give_up_job(&self, message: &Inbound, run: &JobRun) -> Option<String> {
         let runner = self.runner.as_ref()?;
         let is_late = |since: i64, grace: i64| now().saturating_sub(since) > grace;
-        let has_begun = message.has_begun;
-        let (status, what) =
-            if message.starts >= MAX_STARTS || has_begun && is_late(run.at, runner.grace()) {
+        let (status, what) = match message.has_begun {
+            _ if message.starts >= MAX_STARTS => {
+                (RunStatus::Error, "crashed the program three times")
+            }
+            true if is_late(run.at, runner.grace()) => {
                 let what = "was interrupted when the program ended; its effects are unknown";
                 (RunStatus::Error, what)
-            } else if !has_begun && is_late(run.due, runner.grace().max(MIN_GRACE)) {
+            }
+            false if is_late(run.due, runner.grace().max(MIN_GRACE)) => {
                 // Its gateway has ended, or other work took the time.
-                let what = "was missed: it could not start in time";
-                (RunStatus::Skipped, what)
-            } else {
-                return None;
-            };
+                (RunStatus::Skipped, "was missed: it could not start in time")
+            }
+            _ => return None,
+        };
         let text = format!("The job “{}” {what}.", run.name);
         if message.reply_to.is_some() {
             (self.log)(Level::Warn, &text);

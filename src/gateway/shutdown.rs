@@ -10,7 +10,6 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::paths::Home;
 use crate::sys;
-use crate::text::rfc3339;
 
 /// Time limit for running turns when the program ends. The next start resumes the unfinished ones.
 const GRACE: Duration = Duration::from_secs(3);
@@ -37,6 +36,7 @@ impl Shutdown {
             if sys::wait_until_pending(sys::ENDING).is_err() {
                 sys::wait_for_signal(sys::ENDING);
             }
+            own.restarts.store(false, Ordering::SeqCst);
             own.stop();
         };
         Builder::new().spawn(wait).doing("starting a thread")?;
@@ -62,8 +62,7 @@ impl Shutdown {
             return Err(sys::reexec(&[c"bantam", c"gateway"])).doing("restarting");
         }
         // An error would make a supervisor start the gateway again.
-        let now = rfc3339(SystemTime::now());
-        drop(self.status.set("ended", now.into()));
+        drop(self.status.end(SystemTime::now()));
         Ok(())
     }
 }

@@ -91,7 +91,7 @@ impl Entry {
     }
 }
 
-/// State of a queue after all its lines. A step takes about as long beside ten open items as beside thousands.
+/// State of a queue after all its lines. Beside thousands of open items, a step copies only the wanted ones.
 #[derive(Default)]
 struct Content {
     /// Open items by their number, the oldest first.

@@ -55,8 +55,10 @@ impl<'a> Marked<'a> {
     /// Returns the range of the bot's name, with its `@`, in a command at the start: `/new@NAME`.
     pub(super) fn command_bot(&self) -> Option<Range<usize>> {
         let first = self.text.split(char::is_whitespace).next()?;
-        let place = first.find('@')?..first.len();
-        first.starts_with('/').then_some(place)
+        let (command, bot) = first.strip_prefix('/')?.split_once('@')?;
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let is_word = |word: &str| !word.is_empty() && word.chars().all(is_letter);
+        (is_word(command) && is_word(bot)).then(|| command.len() + 1..first.len())
     }
 
     /// Returns the ranges of mentions of the bot.
@@ -64,9 +66,14 @@ impl<'a> Marked<'a> {
         let name = format!("@{}", me.username);
         let is_name = |place: &Range<usize>| self.text[place.clone()].eq_ignore_ascii_case(&name);
         let named = |entity: &Value| {
-            let place = self.place(entity)?;
+            let mut place = self.place(entity)?;
             let is_named = match entity["type"].as_str()? {
                 "mention" => is_name(&place),
+                // A command may include the name of its bot.
+                "bot_command" => {
+                    place.start += self.text[place.clone()].find('@')?;
+                    is_name(&place)
+                }
                 "text_mention" => entity["user"]["id"].as_i64() == Some(me.id),
                 _ => false,
             };

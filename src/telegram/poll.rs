@@ -185,6 +185,8 @@ impl Poller {
 
     /// Records the updates of a poll, and passes the messages on.
     fn take(&mut self, updates: &[Value], me: &Me) -> error::Result<()> {
+        // Updates come again if a disk was full.
+        self.parts.retain(|part| !updates.contains(part));
         for update in updates {
             if let (Some(album), Update::Message(_)) = (
                 update::album(update),

@@ -563,7 +563,7 @@ fn a_run_that_an_earlier_program_left_is_given_up() {
     let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
     let old = now - 5 * HOUR;
     let runs = [
-        ("crashes", now, 3, "was interrupted"),
+        ("crashes", now, 3, "crashed the program three times"),
         ("cut", old, 1, "was interrupted"),
         ("waited", old, 0, "was missed"),
     ];

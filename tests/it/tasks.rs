@@ -248,7 +248,7 @@ fn stop_new_and_undo_end_tasks() {
             "/new",
             "This is a new conversation.\nStopped 2 background tasks.",
         ),
-        ("/undo", "undone: go\nStopped 2 background tasks."),
+        ("/undo", "Undone: go\nStopped 2 background tasks."),
     ]
     .iter()
     .enumerate()

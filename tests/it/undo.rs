@@ -143,7 +143,7 @@ fn bot_undo_restores_files_once_also_across_a_restart() {
     api.text(OWNER, "/undo");
     assert_eq!(
         api.wait_for_texts(OWNER, 4)[3],
-        "undone: write new=made\nremoved new.txt, which was new"
+        "Undone: write new=made\nremoved new.txt, which was new"
     );
     assert!(file("new").is_err());
     ends(gateway);

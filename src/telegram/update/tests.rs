@@ -109,6 +109,9 @@ what is foo@test_bot? | {"text": "@test_bot what is foo@test_bot?", "entities": 
 /status | {"text": "/status", "entities": [{"type": "bot_command", "offset": 0, "length": 7}]}
 /status | {"text": "/status@test_bot", "entities": [{"type": "bot_command", "offset": 0, "length": 16}]}
 - | {"text": "/status@other_bot", "entities": [{"type": "bot_command", "offset": 0, "length": 17}]}
+- | {"text": "/status@other_bot @test_bot", "entities": [{"type": "mention", "offset": 18, "length": 9}]}
+please look /help | {"text": "please look /help@test_bot", "entities": [{"type": "bot_command", "offset": 12, "length": 14}]}
+/etc/foo@bar.service fails | {"text": "/etc/foo@bar.service fails @test_bot", "entities": [{"type": "mention", "offset": 27, "length": 9}]}
 why? | {"text": "why?", "reply_to_message": {"from": {"id": 7}}}
 - | {"text": "why?", "reply_to_message": {"from": {"id": 9}}}
 look | {"photo": [{"file_id": "F"}], "caption": "@test_bot look", "caption_entities": [{"type": "mention", "offset": 0, "length": 9}]}
