@@ -10,13 +10,12 @@ use serde_json::{Value, json};
 
 use super::facts::{self, HostFacts};
 use super::host::HostApi;
-use super::refusal::{RESPONSES, STALE_REASONING, TOOL_ROLE};
+use super::refusal::{RESPONSES, STALE_REASONING};
 use super::{Request, ToolOffer, anthropic, openai, responses};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
 use crate::json::write_text;
 use crate::message::{Media, MediaKind, Message, Reply, ToolResult, User};
-use crate::text::fenced;
 
 /// Minimum length of a requested reply, in tokens.
 const MIN_REPLY: u64 = 256;
@@ -179,12 +178,7 @@ impl<'a> Draft<'a> {
                 Message::Assistant(reply) => steps.push(Step::Reply(reply)),
                 Message::ToolResult(result) => {
                     images.extend(self.taken(&result.images));
-                    steps.push(if self.sends(TOOL_ROLE) {
-                        Step::Result(result)
-                    } else {
-                        let text = format!("[result]\n{}", fenced(&result.content));
-                        Step::User(text, Vec::new())
-                    });
+                    steps.push(Step::Result(result));
                 }
             }
         }

@@ -210,12 +210,6 @@ fn says(text: &str, any: &str) -> bool {
     alternatives.any(|all| all.split(" & ").all(|part| text.contains(part)))
 }
 
-/// Returns the rows of a table, each a name with its pattern or value.
-fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let rows = table.lines().flat_map(|line| line.split("; "));
-    rows.filter_map(|row| row.split_once(": "))
-}
-
 impl ProviderError {
     /// Converts this error to the user's error message.
     pub(crate) fn into_error(self, model: &str) -> Error {

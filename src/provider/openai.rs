@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 
 use super::body::{BodyWriter, Draft, Extra, LongText, Step, data_url, file_name};
 use super::host::HostApi;
-use super::refusal::{REPLY_AFTER, TOOL_ROLE};
+use super::refusal::{REPLY_AFTER, RESULTS};
 use super::reply::{ECHOED, REASONING_FIELD, ReadError, ReplyBuilder};
 use super::says;
 use super::values::{SIGNATURE, SIGNED, count, list, read_call, string, text_of};
 use crate::message::{Media, MediaKind, Reply, ToolCall, ToolResult};
+use crate::text::fenced;
 
 pub(super) const API: HostApi = HostApi {
     chat: "/chat/completions",
@@ -67,35 +68,36 @@ enum Content<'a> {
 fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
     let mut turns = Vec::new();
     if let Some(system) = draft.whole_system() {
-        turns.push(Turn {
-            role: if draft.sends("system_role") {
-                "system"
-            } else {
-                "user"
-            },
-            content: Some(plain(system)),
-            ..Turn::default()
-        });
+        let role = if draft.sends("system_role") {
+            "system"
+        } else {
+            "user"
+        };
+        turns.push(turn(role, plain(system)));
     }
     for step in draft.steps() {
         match step {
             Step::User(text, media) => {
                 if turns.last().is_some_and(|turn| turn.role == "tool") && draft.adds(REPLY_AFTER) {
-                    turns.push(Turn {
-                        role: "assistant",
-                        content: Some(plain("[continuing]")),
-                        ..Turn::default()
-                    });
+                    turns.push(turn("assistant", plain("[continuing]")));
                 }
                 say(&mut turns, &text, media);
             }
             // Hosts reject an empty reply.
             Step::Reply(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
             Step::Reply(reply) => turns.push(said(reply, draft)),
-            Step::Result(result) => turns.push(tool_result(result, draft)),
+            Step::Result(result) => add_result(&mut turns, result, draft),
         }
     }
     turns
+}
+
+fn turn<'a>(role: &'static str, content: Content<'a>) -> Turn<'a> {
+    Turn {
+        role,
+        content: Some(content),
+        ..Turn::default()
+    }
 }
 
 fn plain<'a>(text: impl Into<Cow<'a, str>>) -> Content<'a> {
@@ -139,26 +141,23 @@ fn say(turns: &mut Vec<Turn>, text: &str, media: Vec<&Media>) {
     for file in media {
         content.add_file(file);
     }
-    turns.push(Turn {
-        role: "user",
-        content: Some(content),
-        ..Turn::default()
-    });
+    turns.push(turn("user", content));
 }
 
-fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>) -> Turn<'a> {
+fn add_result<'a>(turns: &mut Vec<Turn<'a>>, result: &'a ToolResult, draft: &Draft<'a>) {
     let mut content = Cow::Borrowed(result.content.as_str());
     content += Cow::Owned(draft.replacements(&result.images));
+    if !draft.sends(RESULTS) {
+        return say(turns, &format!("[result]\n{}", fenced(&content)), vec![]);
+    }
     if content.is_empty() {
         // Some hosts reject an empty result.
         content = "(empty)".into();
     }
-    Turn {
-        role: "tool",
-        content: Some(plain(content)),
+    turns.push(Turn {
         tool_call_id: Some(draft.id(&result.call_id)),
-        ..Turn::default()
-    }
+        ..turn("tool", plain(content))
+    });
 }
 
 fn media_part(media: &Media) -> Value {
@@ -182,7 +181,7 @@ fn said<'a>(reply: &'a Reply, draft: &Draft<'a>) -> Turn<'a> {
     let mut text = Cow::Borrowed(reply.text.as_str());
     let mut calls = Vec::new();
     for (n, call) in reply.calls.iter().enumerate() {
-        if draft.sends(TOOL_ROLE) {
+        if draft.sends(RESULTS) {
             calls.push(call_of(call, n == 0, reply, draft));
         } else {
             text += Cow::Owned(format!("\n[calls {} {}]", call.name, call.object()));

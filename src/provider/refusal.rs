@@ -14,7 +14,7 @@ use limits::MIN_WINDOW;
 use regex_lite::Regex;
 use wait::{retry_after, spoken_wait};
 
-use super::{ProviderError, rows, says};
+use super::{ProviderError, says};
 use crate::config::proxy::redact_url;
 use crate::http::Head;
 use crate::json::parse_json;
@@ -105,7 +105,7 @@ pub(super) const STALE_REASONING: &str = "stale reasoning";
 pub(super) const REPLY_AFTER: &str = "a reply after results";
 
 /// Calls and their results, as a part that the host may not take.
-pub(super) const TOOL_ROLE: &str = "the tool role";
+pub(super) const RESULTS: &str = "results of tools";
 
 /// The Responses API, as a part that a host demands and as a value of an entry's `api`.
 pub(super) const RESPONSES: &str = "responses";
@@ -201,7 +201,7 @@ pub(super) fn classify(refusal: &HostRefusal, sent: &Sent) -> (ProviderError, Op
         let change = is_forbidden.then(|| Change::Without("tool_choice".to_owned()));
         return (transient(message, refusal.retry_after), change);
     }
-    if says(&said, NO_MEMORY) {
+    if matches!(status, 400 | 500..) && says(&said, NO_MEMORY) {
         let hint = "use a smaller model, or a smaller context window, or free memory on the server";
         return (ProviderError::Rejected { message, hint }, None);
     }
@@ -253,7 +253,7 @@ fn account_error(
     }
     let is_of_key = match status {
         401 => true,
-        400 => says(said, INVALID_KEY),
+        400 | 403 if says(said, INVALID_KEY) => true,
         403 => !refusal.is_page && !FORBIDDEN.iter().any(|words| says(said, words)),
         _ => false,
     };

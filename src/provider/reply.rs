@@ -166,9 +166,7 @@ impl<'a> ReplyBuilder<'a> {
         self.halves.next_event(&halves);
         match &value["error"] {
             // Some servers send an error as such, with the type of the event or in `object`.
-            Value::Null if value["message"].is_string() && value["choices"] == value["data"] => {
-                Err(ReadError::refusal(&value))
-            }
+            Value::Null if is_error(&value) => Err(ReadError::refusal(&value)),
             Value::Null => Ok(value),
             error => Err(ReadError::refusal(error)),
         }
@@ -386,11 +384,11 @@ impl<'a> ReplyBuilder<'a> {
                 (Found::Calls(calls), _) => (reply.calls, reply.text) = (calls, String::new()),
                 (_, Some(call)) => (reply.calls, reply.text) = (vec![call], String::new()),
                 (Found::Text, _) => {}
-                (Found::Unparsed, _) => return Err(unparsed()),
+                (Found::Unparsed, _) => return Err(unparsed(reply.stop)),
             }
             let is_lost = reply.text.trim().is_empty() && reply.calls.is_empty();
             if is_lost && text_calls::ends_thoughts(&reply.reasoning) {
-                return Err(unparsed());
+                return Err(unparsed(reply.stop));
             }
         }
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
@@ -427,11 +425,29 @@ pub(super) fn read_sample(sample: &str, offers: &[ToolOffer]) -> Option<Reply> {
 }
 
 /// Returns the error for a call in a notation that the server should have parsed.
-fn unparsed() -> ProviderError {
+fn unparsed(stop: Stop) -> ProviderError {
+    let (message, hint) = if stop.is_cut() {
+        (
+            "the model's tool call was cut off, because its reply reached the limit",
+            "raise `agents.defaults.max_tokens`, or ask for less at once",
+        )
+    } else {
+        (
+            "the server did not parse the model's tool call",
+            "start it with its tool parser (llama.cpp: `--jinja`, vLLM: `--enable-auto-tool-choice`), or use another model",
+        )
+    };
     ProviderError::Rejected {
-        message: "the server did not parse the model's tool call".to_owned(),
-        hint: "start it with its tool parser (llama.cpp: `--jinja`, vLLM: `--enable-auto-tool-choice`), or use another model",
+        message: message.to_owned(),
+        hint,
     }
+}
+
+/// Whether an event, or an answer, is an error as such.
+fn is_error(value: &Value) -> bool {
+    let is_named = value["type"] == "error" || value["object"] == "error";
+    let is_failed = is_named || value["code"].as_u64() >= Some(400);
+    is_failed && value["message"].is_string() && value["choices"].is_null()
 }
 
 /// Appends a piece to the entry with the same type and index, or adds an entry.

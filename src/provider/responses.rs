@@ -46,9 +46,8 @@ fn items(draft: &Draft) -> Vec<Value> {
         match step {
             Step::User(text, media) => {
                 let mut content = vec![input_text(&text)];
-                let media = media.into_iter();
-                content
-                    .extend(media.flat_map(|media| labelled(media, input_text, media_part(media))));
+                let parts = |media| labelled(media, input_text, media_part(media));
+                content.extend(media.into_iter().flat_map(parts));
                 items.push(message("user", content));
             }
             Step::Reply(reply) => {

@@ -106,6 +106,13 @@ fn a_call_that_is_cut_off_in_the_text_is_answered_and_not_run() {
 }
 
 #[test]
+fn a_call_that_is_cut_off_within_its_name_is_no_fault_of_the_server() {
+    let cut = Reply::text(r#"<tool_call>{"name": "write_f"#).finish("length");
+    let (_model, home) = Home::of(Model::answering(move |_, _| cut.clone()));
+    home.agent(["-m", "Write it."]).fails(1).says("cut off");
+}
+
+#[test]
 fn three_cut_calls_in_a_row_end_the_turn() {
     let (model, home) = Home::of(Model::answering(|_, _| cut_calls(None, "")));
     home.agent(["-m", "Write it."])

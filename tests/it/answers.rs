@@ -184,31 +184,38 @@ fn what_a_tool_brought_is_left_out_when_the_host_refuses_it() {
 }
 
 #[test]
-fn the_reason_of_an_empty_answer_is_named_or_leads_to_another_try() {
+fn the_reason_of_an_empty_answer_is_named_after_another_try() {
     let ended = |reason: &str| {
         let choice = json!({ "message": { "content": null }, "finish_reason": reason });
         Reply::json(200, &json!({ "choices": [choice] }))
     };
     let blocked = json!({ "choices": [], "promptFeedback": { "blockReason": "SPII" } });
-    for (reply, named) in [
-        (ended("OTHER"), "OTHER"),
-        (ended("LANGUAGE"), "LANGUAGE"),
-        (Reply::json(200, &blocked), "SPII"),
-        (ended("function_call_filter: MALFORMED_FUNCTION_CALL"), ""),
-        (ended("network_error"), ""),
+    for (reply, named, offers_tools_again) in [
+        (ended("OTHER"), "OTHER", Some(false)),
+        (ended("LANGUAGE"), "LANGUAGE", Some(false)),
+        (Reply::json(200, &blocked), "SPII", None),
+        (
+            ended("function_call_filter: MALFORMED_FUNCTION_CALL"),
+            "",
+            Some(true),
+        ),
+        (ended("network_error"), "", Some(true)),
+        (ended("unknown"), "", Some(false)),
+        (ended("null"), "", Some(false)),
     ] {
         let model = Model::answering(move |_, n| match n {
-            0 => reply.clone(),
-            _ => Reply::text("Again."),
+            1 if named.is_empty() => Reply::text("Again."),
+            _ => reply.clone(),
         });
         let hasty = json!({ "agents": { "defaults": { "retry_initial_delay": 0.01 } } });
         let run = Home::asking(&model, &hasty).agent(["-m", "hi"]);
         if named.is_empty() {
             run.answers("Again.\n");
-            assert!(!model.request(1).tools().is_empty());
         } else {
             run.fails(1).says(named);
         }
+        let again = (model.asked() == 2).then(|| !model.request(1).tools().is_empty());
+        assert_eq!(again, offers_tools_again, "{named}");
     }
 }
 

@@ -536,6 +536,22 @@ fn results_are_sent_as_text_to_a_template_without_their_role() {
 }
 
 #[test]
+fn results_that_are_sent_as_text_name_the_images_left_out() {
+    let model = Model::answering(|request, n| match n {
+        0 => Reply::call("read_file", &json!({ "path": "pixel.gif" })),
+        _ if has_image(request) => Reply::error(400, "image input is not supported"),
+        _ if roles(request).contains(&"tool".to_owned()) => {
+            Reply::error(400, "Only user and assistant roles are supported!")
+        }
+        _ => Reply::text(&request.last("user")),
+    });
+    let home = Home::with(&model.config());
+    home.write("workspace/pixel.gif", GIF);
+    let run = home.agent(["-m", "look"]);
+    assert!(run.stdout.contains("left out"), "{}", run.stdout);
+}
+
+#[test]
 fn message_is_not_blamed_for_a_refusal_without_words() {
     let page = "<html>The plain HTTP request was sent to HTTPS port</html>";
     for refusal in [

@@ -364,7 +364,7 @@ impl<'a> Turn<'a> {
         }
         let is_answer = has_text(&reply.text)
             || !reply.images.is_empty()
-            || !reply.refused.is_empty()
+            || (reply.stop == Stop::Refused && !reply.refused.is_empty())
             || reply.used_all_to_think();
         let may_ask_again = self.empty_answers == 0
             && self.response.steps < agent.limits.max_steps

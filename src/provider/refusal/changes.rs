@@ -3,8 +3,7 @@
 use regex_lite::{Regex, escape};
 
 use super::{
-    Change, HostRefusal, ORDER, RESPONSES, STALE_REASONING, Sent, TOOL_ROLE, is_match, limits,
-    rows, says,
+    Change, HostRefusal, ORDER, RESPONSES, RESULTS, STALE_REASONING, Sent, is_match, limits, says,
 };
 
 /// Words about the types of a message's parts, of which a file is the rarest, and an image the most common.
@@ -14,12 +13,8 @@ const TYPES: &str = include_str!("../wordings/types.txt");
 const MEDIA: &str = include_str!("../wordings/media.txt");
 /// Other parts that some models reject.
 const WITHOUT: &str = include_str!("../wordings/without.txt");
-/// Words of errors about all tools, and none about a field such as `tool_choice`.
-const NO_TOOLS: &str = concat!(
-    r"support tool use|enable-auto-tool-choice|tools param requires|cannot use tools|",
-    r"not (yet )?support (the use of )?(tools?|functions?)( use| calls?| calling)?\b|",
-    r"\b(tools?|functions?)['`]?( use| calls?| calling)? (is|are) (not (supported|enabled|available)|unsupported)"
-);
+/// Expressions for errors about all tools, and for none about a field such as `tool_choice`.
+const NO_TOOLS: &str = include_str!("../wordings/no_tools.txt");
 /// What the Responses API says of thoughts that it cannot read, or that it misses the successor of.
 const STALE: &str = include_str!("../wordings/stale.txt");
 /// Parts that some models require.
@@ -33,7 +28,8 @@ const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
 const REFUSING: &str = include_str!("../wordings/refusing.txt");
 
 /// Words of a host that has a model only at its Responses API.
-const NEWER_API: &str = "v1/responses | responses api | not & chat/completions endpoint";
+const NEWER_API: &str =
+    "v1/responses | responses api | not accessible via the & chat/completions endpoint";
 
 /// Returns changes of the API, of the tools, of a field's name, and of the length of the reply.
 pub(super) fn of_value(refusal: &HostRefusal, said: &str, sent: &Sent) -> Vec<Change> {
@@ -58,16 +54,22 @@ pub(super) fn of_part(refusal: &HostRefusal, said: &str, sent: &Sent) -> Vec<Cha
     if says(said, TYPES) {
         changes.extend(rows(MEDIA).map(|(part, _)| without(part)));
     }
-    changes.extend(is_match(NO_TOOLS, said).then(|| without("tools")));
+    let is_of_tools = NO_TOOLS.lines().any(|words| is_match(words, said));
+    changes.extend(is_of_tools.then(|| without("tools")));
     changes.extend(refused_field(refusal, said, sent).map(Change::Without));
     changes.extend((refusal.param == "stream").then(|| without("stream")));
-    changes.extend(says(said, ORDER).then(|| without(TOOL_ROLE)));
+    changes.extend(says(said, ORDER).then(|| without(RESULTS)));
     changes.extend(parts_said(WITHOUT, said).map(without));
     let is_signature = said.contains("signature") && !said.contains("thought_signature");
     if is_signature || says(said, STALE) {
         changes.push(without(STALE_REASONING));
     }
     changes
+}
+
+/// Returns the rows of a table, each a name with its pattern or value.
+fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    table.lines().filter_map(|row| row.split_once(": "))
 }
 
 /// Returns the parts of a table whose pattern fits a text.
@@ -96,9 +98,8 @@ fn tool_change(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change>
         return Some(Change::WithoutTool(sent.tools.get(at)?.clone()));
     }
     let most = Regex::new(r"\btools\b.*(maximum length|at most) (?<most>\d+)").ok()?;
-    let most = most
-        .captures(&named)
-        .and_then(|found| found["most"].parse().ok());
+    let found = most.captures(&named);
+    let most = found.and_then(|found| found["most"].parse().ok());
     if let Some(most) = most.filter(|most| (1..sent.tools.len()).contains(most)) {
         return Some(Change::MaxTools(most));
     }

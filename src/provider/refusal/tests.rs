@@ -12,7 +12,7 @@ fn refused(status: u16, body: &str) -> (ProviderError, Option<Change>) {
         "cache_control images files audio system_role null reasoning adaptive signatures responses";
     let parts = parts
         .split(' ')
-        .chain([STALE_REASONING, TOOL_ROLE, REPLY_AFTER]);
+        .chain([STALE_REASONING, RESULTS, REPLY_AFTER]);
     let sent = Sent {
         parts: parts
             .flat_map(|part| [(part, true), (part, false)])

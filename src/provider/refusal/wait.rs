@@ -9,12 +9,8 @@ use crate::http::Head;
 use crate::json::from_json;
 use crate::timezone::parse_time;
 
-/// Headers with a delay in seconds, or in a format such as `1m2.5s` and `120ms` of OpenAI and Groq.
-const DELAYS: [&str; 3] = [
-    "retry-after",
-    "x-ratelimit-reset-requests",
-    "x-ratelimit-reset-tokens",
-];
+/// Headers with a delay in a format such as `1m2.5s` and `120ms` of OpenAI and Groq.
+const RESETS: [&str; 2] = ["x-ratelimit-reset-requests", "x-ratelimit-reset-tokens"];
 
 /// Returns the delay that the server asks for. `x-should-retry: false` means never to retry.
 pub(super) fn retry_after(head: &Head) -> Option<Duration> {
@@ -22,19 +18,23 @@ pub(super) fn retry_after(head: &Head) -> Option<Duration> {
         return Some(Duration::MAX);
     }
     let ms = head.header("retry-after-ms");
-    ms.and_then(|ms| length(&format!("{ms}ms"))).or_else(|| {
-        let mut delays = DELAYS.iter().filter_map(|name| head.header(name));
-        let delay = delays.find_map(length).or_else(|| until_date(head));
-        // A delay below zero still demands one.
-        delay.or_else(|| head.header(DELAYS[0]).map(|_| Duration::ZERO))
-    })
+    let ms = ms.and_then(|ms| length(&format!("{ms}ms")));
+    let reset = || RESETS.iter().find_map(|name| length(head.header(name)?));
+    ms.or_else(|| demanded(head)).or_else(reset)
 }
 
-/// Returns the time from the date of an answer to the date of its `retry-after`, which does not depend on this machine's clock.
-fn until_date(head: &Head) -> Option<Duration> {
-    let date = |name: &str| parse_date(head.header(name)?);
-    let seconds = date(DELAYS[0])?.checked_sub(date("date")?)?;
-    u64::try_from(seconds).ok().map(Duration::from_secs)
+/// Returns the delay in `retry-after`: a number, or the time until a date by the server's clock, which need not be this
+/// machine's. One below zero still demands a delay.
+fn demanded(head: &Head) -> Option<Duration> {
+    let asked = head.header("retry-after")?;
+    let until = || {
+        let date = parse_date(asked)?;
+        let now = head.header("date").and_then(parse_date);
+        let seconds = date.saturating_sub(now.unwrap_or(date));
+        Some(Duration::from_secs(seconds.try_into().unwrap_or(0)))
+    };
+    let below_zero = || length(asked.strip_prefix('-')?).and(Some(Duration::ZERO));
+    length(asked).or_else(until).or_else(below_zero)
 }
 
 const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
@@ -85,7 +85,10 @@ mod tests {
         for (name, value, ms) in [
             ("retry-after", "2", Some(2000)),
             ("retry-after", "0.5", Some(500)),
-            ("retry-after", "1e400", Some(0)),
+            ("retry-after", "1e400", None),
+            ("retry-after", "", None),
+            ("retry-after", "-1e400", None),
+            ("retry-after", "soon", None),
             ("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT", Some(0)),
             ("retry-after", "-3", Some(0)),
             ("retry-after-ms", "120", Some(120)),
@@ -107,13 +110,15 @@ mod tests {
             ("Wed, 21 Oct 2015 07:28:00 GMT", Some(2000)),
             ("Thu, 22 Oct 2015 07:27:58 GMT", Some(86_400_000)),
             ("Wed, 21 Oct 2015 07:27:00 GMT", Some(0)),
-            ("Wed, 21 Okt 2015 07:28:00 GMT", Some(0)),
+            ("Wed, 21 Okt 2015 07:28:00 GMT", Some(120)),
+            ("-1", Some(0)),
         ] {
             let date = "Wed, 21 Oct 2015 07:27:58 GMT".to_owned();
             let head = Head {
                 status: 503,
                 headers: vec![
                     ("date".to_owned(), date),
+                    ("x-ratelimit-reset-tokens".to_owned(), "120ms".to_owned()),
                     ("retry-after".to_owned(), until.to_owned()),
                 ],
             };

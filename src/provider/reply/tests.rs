@@ -113,6 +113,21 @@ fn a_refusal_by_the_host_is_named_in_any_wording() {
 }
 
 #[test]
+fn an_event_is_an_error_only_if_it_says_so() {
+    for (event, is_error) in [
+        (r#"{"type":"error","message":"all is lost"}"#, true),
+        (r#"{"object":"error","message":"all is lost"}"#, true),
+        (r#"{"code":503,"message":"all is lost"}"#, true),
+        (r#"{"type":"status","message":"queued"}"#, false),
+        (r#"{"code":200,"message":"ok"}"#, false),
+        (r#"{"output_text":"Hi","message":"ok"}"#, false),
+    ] {
+        let got = read(event, &mut ReplyBuilder::new(&[], &|_| ()));
+        assert_eq!(got.is_err(), is_error, "{event}");
+    }
+}
+
+#[test]
 fn pictures_are_part_of_the_reply() {
     const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
     let url = format!("data:image/png;base64,{PNG}");
