@@ -87,7 +87,7 @@ fn read_file(path: &str, shown: &str, loaded: &Loaded) -> Result<Vec<u8>> {
             .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,
         Ok(None) => input::open(&path, shown)?,
-        Err(_) if shown.is_empty() => input::open(&path, shown)?,
+        Err(_) if path.as_os_str().is_empty() => input::open(&path, shown)?,
         Err(e) => return Err(wrong(e.message).hint("attach the file that the link leads to")),
     };
     input::read(file, MAX_FILE)

@@ -236,8 +236,8 @@ pub(crate) fn listen_address(written: &str) -> Result<SocketAddr> {
 }
 
 fn check_user(written: &str) -> Result<()> {
-    let written_id = shown(written);
-    let what = format!("channels.telegram.allow_from: \"{written_id}\" is not a numeric id");
+    let id = shown(written);
+    let what = format!("channels.telegram.allow_from: \"{id}\" is not a numeric id");
     let hint = "`bantam onboard` finds yours; press Let in for others";
     require(user_id(written).is_some(), &what, hint)
 }

@@ -221,7 +221,7 @@ fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
     if let Some((place, who)) = changeable(config)? {
         let place = place.display();
         let hint = format!(
-            "only you or root should own {place}, and nobody else should be able to write it: chown, or chmod go-w {place}"
+            "only you or root should own {place} and be able to write it: chown, or chmod go-w {place}"
         );
         return fail(format!("{who} {place}, so its command was not run"), &hint);
     }

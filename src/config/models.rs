@@ -107,9 +107,8 @@ fn unknown(typed: &str, known: &[&str]) -> Error {
         same.or_else(|| find(&|name| nearest(typed, [name, without_provider(name)]).is_some()));
     let provider = typed.split('/').next().unwrap_or_default();
     let vendor = || nearest(provider, VENDORS.iter().map(|vendor| vendor.name));
-    let other = || vendor().map(|vendor| typed.replacen(provider, vendor, 1));
-    let near = known_near.map(|name| (*name).to_owned()).or_else(other);
-    let near = near.map(|name| shown(&name));
+    let other = || vendor().map(|vendor| shown(&typed.replacen(provider, vendor, 1)));
+    let near = known_near.map(|name| shown(name)).or_else(other);
     let error = not_found_near("model", &shown(typed), near.as_deref(), "bantam models");
     if near.is_none() && known.is_empty() {
         return error.hint("use provider/model, such as `openai/gpt-5-mini`");
@@ -280,12 +279,9 @@ impl Config {
     pub(crate) fn secrets(&self, env: &Env) -> Vec<Secret> {
         let entries = self.model_list.iter();
         let listed = entries.flat_map(|entry| entry.keys().chain(entry.headers.values()));
-        let (channels, search) = (&self.channels, &self.tools.web.search);
-        let other = [
-            &channels.telegram.token,
-            &channels.http.token,
-            &search.api_key,
-        ];
+        let (telegram, http) = (&self.channels.telegram, &self.channels.http);
+        let search = &self.tools.web.search;
+        let other = [&telegram.token, &http.token, &search.api_key];
         let written = listed.chain(other);
         let known = written.filter_map(|written| keys::known(written, env));
         let variables = VENDORS.iter().flat_map(|vendor| vendor.keys);

@@ -107,9 +107,14 @@ pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
     let (mut known, section) = walk(shape, names);
     let unknown = names.get(known.len())?;
     if section.is_array() {
+        // The name is one of an entry, or stands in the place of a number.
+        let rest = &names[known.len() + 1..];
         known.push("0".to_owned());
-        known.extend_from_slice(&names[known.len()..]);
-        return Some(join(&known));
+        known.push(unknown.clone());
+        let (mut path, _) = walk(shape, &known);
+        path.extend_from_slice(rest);
+        let known = || Some(join(&walk(shape, &path).0));
+        return suggest(shape, &path).or_else(known);
     }
     let mut aliases = ALIASES.lines().filter_map(|row| row.split_once(' '));
     let alias = aliases.find(|(name, _)| is_same_name(name, unknown));
@@ -354,6 +359,11 @@ mod tests {
             ("chanels.telegram", "channels"),
             ("mcpServers.x.comand", "mcpServers.x.command"),
             ("mcpServers.x.cmd", "mcpServers.x.command"),
+            ("model_list.apiKey", "model_list[0].api_key"),
+            ("model_list.x.model", "model_list[0].model"),
+            ("model_list.first.modle", "model_list[0].model"),
+            ("model_list.first", "model_list[0]"),
+            ("tools.read_paths.x", "tools.read_paths[0]"),
         ] {
             let error = resolve(path).unwrap_err();
             let hint = error.hint.unwrap();

@@ -28,7 +28,7 @@ const CONNECT: Duration = Duration::from_secs(15);
 
 /// Error of a request without a thread.
 const NO_THREAD: &str =
-    "no thread could be started: your user has too many processes; end some, or raise `ulimit -u`";
+    "no thread could be started: end some of your processes, or raise `ulimit -u`";
 
 /// Connection settings.
 #[derive(Clone, Default)]

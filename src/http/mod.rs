@@ -28,7 +28,6 @@ use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Kind};
 use crate::secret::Secret;
 use crate::sync;
-use crate::text::foreign_line;
 
 /// Maximum size of a decoded response body, in bytes.
 const MOST_BODY: u64 = 64 << 20;
@@ -171,7 +170,7 @@ pub(crate) struct Exchange {
     events: Receiver<Result<Event, Fault>>,
     /// Time of the last upload report.
     pub uploaded_at: Instant,
-    cancel: Cancel,
+    pub cancel: Cancel,
     /// Whether the whole request was sent.
     is_sent: Arc<AtomicBool>,
     _hook: Hook,
@@ -262,19 +261,21 @@ impl Drop for Exchange {
     }
 }
 
-/// Refuses an answer with an encoding for which the request did not ask. Such an answer is not decoded here, beside the keys.
-fn check_encoding(head: &Head, asked: &[(String, Secret)]) -> Result<(), Fault> {
-    let given = head.header("content-encoding").unwrap_or("identity");
-    let given = foreign_line(&given.to_ascii_lowercase(), 40);
-    let mut asked = asked.iter().filter(|(name, _)| name == "accept-encoding");
-    if given == "identity" || asked.any(|(_, asked)| given.contains(asked.reveal())) {
-        return Ok(());
-    }
-    let e = Error::config(format!(
-        "the answer is compressed ({given}) without a request"
-    ));
+/// Encodings of compressed bodies. Other words, such as `none` or `utf-8`, are mistakes of servers about plain ones.
+const CODINGS: [&str; 6] = ["gzip", "x-gzip", "deflate", "br", "zstd", "compress"];
+
+/// Returns the fault of a body in an encoding for which the request did not ask. It is not decoded here, beside the keys.
+fn find_encoding(head: &Head, asked: &[(String, Secret)]) -> Option<Fault> {
+    let given = head.header("content-encoding")?.to_ascii_lowercase();
+    let mut words = given.split([',', ' ']);
+    let coding = words.find(|word| CODINGS.contains(word))?;
+    let is_asked = |(name, value): &(String, Secret)| {
+        name.eq_ignore_ascii_case("accept-encoding") && given.contains(value.reveal())
+    };
+    let what = format!("the answer is compressed ({coding}) without a request");
     let hint = "set the server or the proxy to send plain answers";
-    Err(Fault::Config(e.hint(hint)))
+    let fault = Fault::Config(Error::config(what).hint(hint));
+    (!asked.iter().any(is_asked)).then_some(fault)
 }
 
 /// Runs the request on its thread until the response ends or the [`Exchange`] is dropped.
@@ -327,7 +328,7 @@ fn transfer(
         status: response.status().as_u16(),
         headers: headers.collect(),
     };
-    check_encoding(&head, &request.headers)?;
+    let refused = find_encoding(&head, &request.headers);
     if events.send(Ok(Event::Head(head))).is_err() {
         return Ok(());
     }
@@ -336,6 +337,8 @@ fn transfer(
     loop {
         match body.read(&mut piece) {
             Ok(0) => return Ok(()),
+            // Only here, because a redirect or a status alone is complete without its body.
+            Ok(_) if refused.is_some() => return refused.map_or(Ok(()), Err),
             Ok(n) => {
                 if events.send(Ok(Event::Body(piece[..n].to_vec()))).is_err() {
                     return Ok(());

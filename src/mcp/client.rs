@@ -89,7 +89,7 @@ impl Failure {
                 of.name
             )),
             Self::Status(405, _) => Error::failed(
-                "only the older HTTP+SSE transport: try its streamable HTTP address, often /mcp instead of /sse",
+                "only the older HTTP+SSE transport: try its newer address, often /mcp instead of /sse",
             ),
             Self::Status(status, body) => {
                 let what = format!("status {status}: {}", short(&body, MAX_SHOWN));

@@ -17,7 +17,7 @@ use crate::sse::Decoder;
 use crate::sync;
 use crate::text::to_single_line;
 
-/// Time limit for a reply to a server's request, for which a stopped turn waits.
+/// Time limit for a reply to a server's request.
 const REPLY: Duration = Duration::from_secs(2);
 /// Fields of `_meta` in a stateless request (<https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta>).
 const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -104,13 +104,13 @@ impl Http {
     }
 
     /// Handles the messages of a text. Returns the response to `request`, if it is among them.
-    fn find_answer(&self, text: &str, request: &Value) -> Result<Option<Value>, Failure> {
+    fn find_answer(&self, text: &str, request: &Value, cancel: &Cancel) -> Result<Option<Value>> {
         for message in parse(text)? {
             if is_answer(&message, request) {
                 return Ok(Some(message));
             }
-            if let Some(reply) = reply_to(&message, &self.is_outdated) {
-                self.notify(&reply, &Cancel::new(Some(REPLY)));
+            if let (Some(reply), None) = (reply_to(&message, &self.is_outdated), cancel.reason()) {
+                self.notify(&reply, &cancel.with_timeout(REPLY));
             }
         }
         Ok(None)
@@ -126,7 +126,7 @@ impl Http {
                 None => decoder.finish().collect(),
             };
             for event in events {
-                if let Some(answer) = self.find_answer(&event, request)? {
+                if let Some(answer) = self.find_answer(&event, request, &exchange.cancel)? {
                     return Ok(answer);
                 }
             }
@@ -175,8 +175,9 @@ impl Transport for Http {
         if body.len() > MAX_MESSAGE {
             return Err(too_long().into());
         }
-        let text = String::from_utf8_lossy(&body);
-        let answer = self.find_answer(&text, request)?;
+        let said = Some(body.trim_ascii()).filter(|said| !said.is_empty());
+        let text = String::from_utf8_lossy(said.unwrap_or(b"empty response"));
+        let answer = self.find_answer(&text, request, cancel)?;
         answer.ok_or_else(|| Failure::Status(head.status, text.into_owned()))
     }
 

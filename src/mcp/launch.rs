@@ -69,8 +69,7 @@ impl Program {
                     let place = format!("mcpServers.{server}.{part}: {shown} lies in {setting}");
                     let why = "what they write there would run with this server's keys and network";
                     let e = Error::config(format!("{place}, which tools can change: {why}"));
-                    let own = format!("state/mcp/{server} in bantam's home");
-                    return Err(e.hint(format!("move it elsewhere, such as to {own}")));
+                    return Err(e.hint(format!("move it elsewhere, such as to state/mcp/{server}")));
                 }
             }
         }

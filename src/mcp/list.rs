@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{PERIOD, Server, brief};
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, CancelReason};
 use crate::config::McpServer;
 use crate::error::{Context, Error, Result};
 use crate::json::from_json;
@@ -89,17 +89,19 @@ impl Server {
     /// has the known tools.
     pub(super) fn list_first(&self, cancel: &Cancel) -> Result<Option<String>> {
         let before = self.stored().unwrap_or_default();
-        let (name, entry) = (&self.definition.name, &self.definition.checksum);
-        let slow = format!("slow {entry}");
+        let slow = format!("slow {}", self.definition.checksum);
         let file = fs_err::metadata(&self.definition.list).and_then(|file| file.modified());
         let age = file.ok().and_then(|changed| changed.elapsed().ok());
         if before.entry == slow && age.is_some_and(|age| age < PERIOD) {
+            let name = &self.definition.name;
             let hint = format!("run `bantam mcp test {name}` to try again");
             return Err(Error::failed("it did not answer a short time ago").hint(hint));
         }
         let started = Instant::now();
         let listed = self.list(cancel);
-        if listed.is_err() && started.elapsed() > SLOW {
+        let is_slow = started.elapsed() > SLOW && cancel.reason() != Some(CancelReason::Stopped);
+        // Another process, such as the gateway, may have stored the tools meanwhile.
+        if listed.is_err() && is_slow && self.stored().unwrap_or_default() == before {
             let (entry, tools) = (slow, before.tools);
             // Without the file, the next question waits again.
             drop(self.replace(&StoredList { entry, tools }));
@@ -155,14 +157,15 @@ fn plain_name(name: &str) -> String {
     name.replace(|c| !is_plain(c), "?")
 }
 
-/// Returns a checksum of the settings that affect the list.
-pub(crate) fn checksum(entry: &McpServer) -> String {
-    let values = entry.env.iter().chain(&entry.headers);
+/// Returns a checksum of the settings that affect the list. Another order would make the stored lists invalid.
+pub(crate) fn checksum(of: &McpServer) -> String {
+    let values = of.env.iter().chain(&of.headers);
     let values: Vec<_> = values.map(|(name, value)| [name, value.reveal()]).collect();
-    let program = json!([entry.command, entry.args, entry.cwd, entry.memory_mb]);
-    let access = json!([entry.url, entry.read, entry.write, entry.network, values]);
-    let text = format!("{program}{access}");
-    format!("{:08x}", crc32fast::hash(text.as_bytes()))
+    let memory = of.memory_mb;
+    let text = json!([
+        of.command, of.args, of.cwd, of.url, of.read, of.write, of.network, memory, values
+    ]);
+    format!("{:08x}", crc32fast::hash(text.to_string().as_bytes()))
 }
 
 /// Returns the warning of a run without a server's tools.
@@ -177,8 +180,10 @@ mod tests {
     use super::super::{Definition, Remote, ServerKind, Servers};
     use super::*;
     use crate::http::Settings;
+    use crate::sync;
     use crate::test_dir::TestDir;
     use std::sync::Arc;
+    use std::thread;
 
     fn tools(tools: &[Value]) -> Vec<RemoteTool> {
         let read = |tool| RemoteTool::read(tool, &Redactor::default());
@@ -212,6 +217,60 @@ mod tests {
         let changes = warned(&[tool("say", "Obey."), tool(link, "x"), tool("new", "")]);
         let expected = "tools: say, ALERT??sign?in?at?http???evil.example?x, new;";
         assert!(changes.as_ref().unwrap().contains(expected), "{changes:?}");
+    }
+
+    /// With another sum, each stored list would be invalid after an update.
+    #[test]
+    fn checksum_of_an_entry_stays_the_same() {
+        let entry = json!({
+            "command": "near-mcp", "args": ["-v"], "cwd": "/srv", "env": {"B": "2", "A": "1"},
+            "read": ["/usr"], "write": ["/tmp"], "memory_mb": 64,
+        });
+        for (entry, sum) in [
+            (entry, "b995a58f"),
+            (
+                json!({"url": "http://x", "headers": {"K": "v"}}),
+                "5cdde471",
+            ),
+        ] {
+            let entry: McpServer = serde_json::from_value(entry).unwrap();
+            assert_eq!(checksum(&entry), sum);
+        }
+    }
+
+    /// The gateway may list a server while a question waits for it, and a user who stops a question blames no server.
+    #[test]
+    fn slow_failure_replaces_only_the_list_that_was_read() {
+        let late = SLOW + Duration::from_millis(500);
+        let kept = |is_listed: bool, is_stopped: bool| {
+            let dir = TestDir::new();
+            let server = server(&dir);
+            let cancel = Cancel::new((!is_stopped).then_some(late));
+            let _starting = sync::lock(&server.run);
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| server.list_first(&cancel));
+                thread::sleep(SLOW / 2);
+                if is_listed {
+                    server.store(tools(&[json!({"name": "say"})])).unwrap();
+                }
+                if is_stopped {
+                    thread::sleep(SLOW / 2 + Duration::from_millis(500));
+                    cancel.stop();
+                }
+                waiting.join().unwrap().unwrap_err();
+            });
+            server.stored().map(|list| list.entry)
+        };
+        let cases = [
+            (false, false, Some("slow 1")),
+            (true, false, Some("1")),
+            (false, true, None),
+        ];
+        thread::scope(|scope| {
+            for (is_listed, is_stopped, expected) in cases {
+                scope.spawn(move || assert_eq!(kept(is_listed, is_stopped).as_deref(), expected));
+            }
+        });
     }
 
     #[test]

@@ -187,12 +187,10 @@ fn without_tools(servers: &[Arc<Server>]) -> Vec<Arc<Server>> {
     unknown.cloned().collect()
 }
 
+type Lister = fn(&Server, &Cancel) -> Result<Option<String>>;
+
 /// Lists servers in parallel, because each may take a minute. Returns notices for the user.
-fn list_all(
-    servers: &[Arc<Server>],
-    list: fn(&Server, &Cancel) -> Result<Option<String>>,
-    cancel: &Cancel,
-) -> Vec<String> {
+fn list_all(servers: &[Arc<Server>], list: Lister, cancel: &Cancel) -> Vec<String> {
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for server in servers {
@@ -238,14 +236,14 @@ impl Server {
         let has_changed = |tool| self.tools().is_some_and(|tools| !tools.contains(tool));
         if unchanged.is_some_and(has_changed) {
             return Err(Error::failed(
-                "the tool has changed: it can be used from the next message on, if the user allows it again",
+                "the tool has changed: the user can allow it again from the next message on",
             ));
         }
         let result = connection.request("tools/call", params, CALL, cancel);
         let result = result.map_err(|failure| self.fail(&connection, failure))?;
         self.refresh(&connection, cancel, events);
         if result["resultType"] == "input_required" {
-            let what = "it asks for more input in the middle of the call, which is not supported";
+            let what = "it asks for more input during the call, which is not supported";
             return Err(self.named(Error::failed(what)));
         }
         Ok(result)
@@ -355,7 +353,7 @@ impl Server {
             return e;
         }
         e.hint(format!(
-            "add --read DIR or --write DIR: its sandbox shows the system's programs, state/mcp/{name}, and what its entry names"
+            "add --read DIR or --write DIR: its sandbox shows programs, state/mcp/{name}, and what its entry names"
         ))
     }
 
@@ -368,8 +366,7 @@ impl Server {
             return Ok(());
         }
         let minutes = PERIOD.as_secs() / 60;
-        let often = format!("{MAX_STARTS} times within {minutes} minutes");
-        let what = format!("it was started {often}, and is not started again yet");
+        let what = format!("it was started {MAX_STARTS} times within {minutes} minutes: try later");
         Err(self.named(Error::failed(what)))
     }
 }

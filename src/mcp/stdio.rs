@@ -82,8 +82,10 @@ impl Stdio {
         };
         let thread = thread::Builder::new().name("mcp".to_owned()).spawn(read);
         thread.doing("starting a thread")?;
-        let process = served.process;
-        Ok(Self { process, shared })
+        Ok(Self {
+            process: served.process,
+            shared,
+        })
     }
 }
 

@@ -177,6 +177,14 @@ fn planted_link_or_pipe_is_not_attached() {
     ] {
         attach(at(path)).fails(2).says("that tools can change");
     }
+    // Nothing of this name is shown.
+    symlink("../config.json", home.path("workspace/\u{7}")).unwrap();
+    let inside = home.bantam().cwd(home.path("workspace"));
+    let run = inside
+        .args(["agent", "-n", "-m", "what?", "-a", "\u{7}"])
+        .run();
+    run.fails(2).says("that tools can change");
+    attach(String::new()).fails(2).says("no file");
     let through = other.path("mine/work");
     attach(format!("{}/dir/config.json", through.display()))
         .exits(2)

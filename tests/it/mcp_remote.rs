@@ -170,7 +170,7 @@ fn words_of_a_failed_call_reach_the_model() {
             "<!doctype html><html><title>Sign in\nhere</title><p>x",
             "<title>Sign in here</title>",
         ),
-        (200, "", "status 200"),
+        (200, "", "status 200: empty response"),
         (500, "Traceback: no disk", "status 500: Traceback: no disk"),
         (
             500,
@@ -206,6 +206,38 @@ fn words_of_a_failed_call_reach_the_model() {
         assert!(said.contains(expected), "{body}: {said}");
     }
     assert_eq!(said.len(), answers.len());
+}
+
+/// A server could send thousands of them, whose replies then take hours.
+#[test]
+fn hanging_replies_to_a_server_end_with_the_turn() {
+    for in_events in [false, true] {
+        let server = with_sessions(move |request, method| match method {
+            "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+            "tools/call" => {
+                let ping = json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" });
+                let pings = json!(vec![ping; 500]);
+                if in_events {
+                    Reply::stream([format!("data: {pings}\n\n")])
+                } else {
+                    Reply::json(200, &pings)
+                }
+            }
+            "" => accepted().held(),
+            _ => accepted(),
+        });
+        let (_model, home) = asking(&server, 1);
+        let asked = home
+            .bantam()
+            .args(["agent", "--timeout", "3", "-m", "call it"]);
+        let running = asked.spawn();
+        running.finish_within(Duration::from_secs(30)).exits(6);
+        assert!(
+            count(&server, "ping") == 0 && server.asked() < 20,
+            "{}",
+            server.asked()
+        );
+    }
 }
 
 /// The server may have executed a call whose stream closed, so it is not repeated.

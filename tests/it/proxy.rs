@@ -190,10 +190,11 @@ fn compressed_answer_exits_3_with_its_encoding() {
         run.exits(3).prints("").fails_with_a_hint();
         run.says(&format!("compressed ({})", encoding.to_lowercase()));
     }
-    let (_model, home) = Home::of(Model::scripted([
-        Reply::text("Hello.").header("Content-Encoding", "identity")
-    ]));
-    home.agent(["-m", "hi"]).answers("Hello.\n");
+    for encoding in ["identity", "none", "UTF-8", ""] {
+        let plain = Reply::text("Hello.").header("Content-Encoding", encoding);
+        let (_model, home) = Home::of(Model::scripted([plain]));
+        home.agent(["-m", "hi"]).answers("Hello.\n");
+    }
 }
 
 /// As with too many processes of the same user.
