@@ -130,7 +130,8 @@ impl StoredConversation<'_> {
 
 /// Describes a conversation in lines: the model that answers, and the use of the context.
 pub(crate) fn chat_status(agent: &Agent, key: &str, model: &str) -> Result<String> {
-    let (version, context) = (env!("CARGO_PKG_VERSION"), agent.window_use(key)?);
+    let version = env!("CARGO_PKG_VERSION");
+    let context = agent.window_use(key)?;
     Ok(format!("bantam {version}, `{model}`\ncontext: {context}"))
 }
 

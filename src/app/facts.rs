@@ -118,7 +118,8 @@ impl<'a> Facts<'a> {
             let due = all.zone(job.tz()).and_then(|zone| job.due(now, 0, &zone));
             // `cron list` shows why a job will not run.
             if let Ok(Some(next)) = due {
-                let (name, last) = (to_single_line(job.name(), 60), job.last_run().map(time));
+                let name = to_single_line(job.name(), 60);
+                let last = job.last_run().map(time);
                 let status = to_single_line(job.last_status(), 20);
                 rows.push(json!({"id": job.id(), "name": name, "next": time(next), "last": last, "status": status}));
             }

@@ -96,7 +96,8 @@ impl Jobs {
 
     /// Returns all jobs. Changes nothing.
     pub(crate) fn list(&self) -> Result<Vec<Job>> {
-        let (mut jobs, running) = (JobsFile::read(&self.home)?.jobs, self.running()?);
+        let mut jobs = JobsFile::read(&self.home)?.jobs;
+        let running = self.running()?;
         for job in &mut jobs {
             if running.iter().any(|run| run.job == job.id()) {
                 job.set_state("lastStatus", RunStatus::Running.name().into());

@@ -170,7 +170,9 @@ impl Dispatcher {
 
     /// Lets the message's turn receive later messages of its chat.
     fn steering(self: &Arc<Self>, work: &Work, budget: &Arc<Budget>) -> Arc<Steering> {
-        let (own, first, budget) = (self.clone(), work.first().clone(), budget.clone());
+        let own = self.clone();
+        let first = work.first().clone();
+        let budget = budget.clone();
         let cancel = work.cancel.clone();
         Arc::new(move |asking: &Cancel| {
             let (mut more, started) = own.inbox.take_more(&first.session, asking);

@@ -21,7 +21,9 @@ impl Dispatcher {
     ) -> Option<Arc<Confirm>> {
         let chats = self.chats_of(&first.origin)?.clone();
         let owner = chats.sender.owner?;
-        let (own, first, cancel) = (self.clone(), first.clone(), cancel.clone());
+        let own = self.clone();
+        let first = first.clone();
+        let cancel = cancel.clone();
         Some(Arc::new(move |pending: &PendingCall| {
             let chat = &first.origin.chat;
             let place = if *chat == owner.to_string() {

@@ -57,11 +57,13 @@ impl Dispatcher {
             self.show_tasks(&message.origin, &message.session);
         }
         if *command == Command::Status {
-            let ((turns, behind), tasks) = (self.inbox.running(), self.tasks.open(None));
+            let (turns, behind) = self.inbox.running();
+            let tasks = self.tasks.open(None);
             let more = format!("\nturns running: {turns}\nbackground tasks: {tasks}");
             reply.text.push_str(&more);
             if !behind.is_empty() {
-                let (open, waiting) = (behind.len(), behind.iter().sum::<usize>());
+                let open = behind.len();
+                let waiting: usize = behind.iter().sum();
                 let text = format!("\nopen questions: {open}, messages behind them: {waiting}");
                 reply.text.push_str(&text);
             }

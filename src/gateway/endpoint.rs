@@ -44,7 +44,8 @@ impl Gateway {
             // The port is assigned if 0 was configured.
             let address = listener.local_addr().unwrap_or(settings.listen);
             log(Level::Info, &format!("listening at http://{address}/v1"));
-            let (dispatcher, models) = (own.dispatcher.clone(), settings.models.clone());
+            let dispatcher = own.dispatcher.clone();
+            let models = settings.models.clone();
             let endpoint = http_api::Endpoint {
                 settings,
                 turn: Box::new(move |request, cancel, sink| {
@@ -95,7 +96,8 @@ impl Dispatcher {
             chosen.map_err(|e| Refusal::of_model(e, models))?;
         }
         // Unique even across restarts, because clients store ids derived from it.
-        let (id, calls) = (fresh_key(SystemTime::now()), ClientCalls::default());
+        let id = fresh_key(SystemTime::now());
+        let calls = ClientCalls::default();
         let agent = with_client_tools(&agent, &request, &id, &calls)?;
         let question = question(request, id, cancel)?;
         let show = |event: Event| {

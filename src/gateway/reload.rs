@@ -44,7 +44,8 @@ impl Gateway {
     /// no turn is running.
     pub(super) fn check_config(&self) -> bool {
         let mut config = sync::lock(&self.config);
-        let (cancel, stamp) = (&self.shutdown.cancel, stamp(&self.setup.app.home));
+        let cancel = &self.shutdown.cancel;
+        let stamp = stamp(&self.setup.app.home);
         if stamp == config.seen {
             return config.restarts && cancel.reason().is_none();
         }

@@ -152,7 +152,9 @@ impl Dispatcher {
             log_error(&halted.log, halted.inbox.halt());
         });
         let (failed, failures) = mpsc::channel();
-        let (over, outbox, mut delivering) = (Cancel::new(None), self.outbox.clone(), Vec::new());
+        let over = Cancel::new(None);
+        let outbox = self.outbox.clone();
+        let mut delivering = Vec::new();
         let _wake = over.on_stop(move || outbox.wake());
         let reading = Arc::new(AtomicUsize::new(self.channels.len()));
         for channel in &self.channels {
@@ -172,7 +174,9 @@ impl Dispatcher {
             let thread = Builder::new().name("read".to_owned()).spawn(poll);
             thread.doing("starting a thread")?;
             if channel.name() != telegram::CHANNEL {
-                let (own, channel, over) = (self.clone(), channel.clone(), over.clone());
+                let own = self.clone();
+                let channel = channel.clone();
+                let over = over.clone();
                 let deliver = move || deliver(&*channel, &own.outbox, &over);
                 let thread = Builder::new().name("deliver".to_owned()).spawn(deliver);
                 delivering.push(thread.doing("starting a thread")?);

@@ -242,7 +242,9 @@ pub(super) struct Gateway {
 impl Gateway {
     /// Records the start, watches for changes, and lets the messages of an earlier gateway wait.
     fn begin(self: &Arc<Self>) -> Result<()> {
-        let (setup, dispatcher, own) = (&self.setup, &self.dispatcher, self.clone());
+        let own = self.clone();
+        let setup = &self.setup;
+        let dispatcher = &self.dispatcher;
         setup.app.servers.keep_listing(Keeper {
             cancel: self.shutdown.cancel.clone(),
             log: self.log,

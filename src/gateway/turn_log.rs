@@ -24,7 +24,8 @@ fn turn_line(response: &Response) -> (Level, String) {
         let text = format!("a turn failed after {ms} ms: {}", error.message);
         return (Level::Warn, text);
     }
-    let (prompt, completion) = (usage.prompt_tokens, usage.completion_tokens);
+    let prompt = usage.prompt_tokens;
+    let completion = usage.completion_tokens;
     let text = format!("a turn ended ({end}) after {ms} ms: {prompt} + {completion} tokens");
     (Level::Debug, text)
 }
