@@ -273,7 +273,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError
     let choices = list(&event["choices"]);
     if let Some(choice) = choices.first() {
         let reason = string(&choice["finish_reason"]);
-        if says(&reason.to_lowercase(), FAILURES) {
+        if reason != "stop" && says(&reason.to_lowercase(), FAILURES) {
             let error = Some(&choice["error"]).filter(|error| !error.is_null());
             let unknown = format!("the model failed: {reason}").into();
             return Err(ReadError::refusal(error.unwrap_or(&unknown)));
