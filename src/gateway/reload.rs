@@ -18,7 +18,7 @@ pub(super) fn stamp(home: &Home) -> ConfigStamp {
     Some((meta.modified().ok()?, meta.len()))
 }
 
-/// Result of the last check of config.json.
+/// What is known of config.json.
 pub(super) struct ConfigCheck {
     /// Version that was checked last.
     pub seen: ConfigStamp,

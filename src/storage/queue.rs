@@ -149,7 +149,7 @@ impl Queue {
         Self::new(path, home.lock("queue"), REMEMBERED)
     }
 
-    /// Returns the wanted open items of a kind, the oldest first.
+    /// Returns the wanted ones of the open items of a kind, the oldest first.
     pub(crate) fn select(
         &self,
         kind: &str,
@@ -233,7 +233,6 @@ impl Queue {
         self.append(&[json!({"done": [id], "why": why})], Durability::Later)
     }
 
-    /// Returns the state of the file, read again if it has changed. Writes nothing.
     fn current(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = sync::lock(&self.state);
         // Taken before the file is read, so that the next call detects a concurrent append.
